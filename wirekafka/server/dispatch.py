@@ -36,7 +36,7 @@ from wirekafka.wire.codec import (
     has_records,
     skip_tagged_fields,
 )
-from wirekafka.wire.frames import read_request_header
+from wirekafka.wire.frames import WITHOUT_CLIENT_ID_BYTES, has_client_id, read_request_header
 from wirekafka.wire.types import Message
 
 if TYPE_CHECKING:
@@ -90,14 +90,18 @@ class Route:
     """One version of one API, with the functions and headers that its requests need.
 
     Attributes:
+        has_client_id: the header of a request has a client id. A route without it is not kept, so that other requests need not
+            look at this.
         has_regions: a response may hold records, and so regions of files.
         header_bytes: the bytes of a response's header after its size.
     """
 
     __slots__ = (
         "_budget",
+        "_most_elements",
         "api",
         "handler",
+        "has_client_id",
         "has_regions",
         "has_tagged_header",
         "header_bytes",
@@ -108,8 +112,9 @@ class Route:
         "write",
     )
 
-    def __init__(self, api: Api, version: int, handler: Handler) -> None:
+    def __init__(self, api: Api, version: int, handler: Handler, *, is_member: bool = False) -> None:
         self.api = api
+        self._most_elements = api.most_elements(is_member=is_member)
         self.version = version
         self.handler = handler
         self.make_shortcut = api.make_shortcut
@@ -117,6 +122,7 @@ class Route:
         self.write = api.response_counting_writer(version)
         self._budget = StepBudget()
         """The budget of elements; it is reset for each response."""
+        self.has_client_id = has_client_id(api.key, version)
         self.has_tagged_header = api.is_flexible(version)
         is_flexible = api.has_flexible_response_header(version)
         header = _FLEXIBLE_RESPONSE_HEADER if is_flexible else _RESPONSE_HEADER
@@ -143,7 +149,8 @@ class Route:
             ProtocolError: the request is broken, or has more elements than a request may have.
         """
         try:
-            request, _ = yield from self.api.request_step_reader(self.version)(frame, pos, len(frame), ElementBudget())
+            budget = ElementBudget(self._most_elements)
+            request, _ = yield from self.api.request_step_reader(self.version)(frame, pos, len(frame), budget)
         except BROKEN_REQUEST_ERRORS as error:
             raise self.broken(error, frame) from None
         return request
@@ -323,6 +330,8 @@ class Dispatcher:
             if isinstance(found, bytes):
                 return found
             route = found
+            if not route.has_client_id:
+                return self._ask_handler_later(route, frame, WITHOUT_CLIENT_ID_BYTES, None, client, now_ms)
         shortcut = None
         if route.make_shortcut is not None and client.shortcuts is not None:
             for head_size, by_head in client.shortcuts.get(route, _NO_SHORTCUTS).items():
@@ -378,7 +387,7 @@ class Dispatcher:
         except LargeMessageError:
             return self._ask_handler_later(route, frame, pos, client_id, client, now_ms)
         try:
-            call = Call(request, route.version, client_id, client, now_ms)
+            call = Call(request, route.version, client_id, client, now_ms, correlation_id)
             response = route.handler(self._broker, call)
             if isinstance(response, Pending):
                 return response.map(partial(self._encode_late, route, correlation_id))
@@ -397,7 +406,7 @@ class Dispatcher:
     def _ask_handler_later(
         self, route: Route, frame: memoryview, pos: int, client_id: str | None, client: Client, now_ms: int
     ) -> Answer | Pending[Any]:
-        """Decodes a request of many elements in slices, and calls its handler.
+        """Decodes a request of many elements, or of a rare version, in slices, and calls its handler.
 
         The frame is copied if the connection uses the memory of the frame again.
 
@@ -414,7 +423,8 @@ class Dispatcher:
             if isinstance(request, Exception):
                 return self._encode_late(route, correlation_id, request)
             try:
-                response = route.handler(self._broker, Call(request, route.version, client_id, client, now_ms))
+                call = Call(request, route.version, client_id, client, now_ms, correlation_id)
+                response = route.handler(self._broker, call)
             except Exception as error:  # noqa: BLE001 - `_failure` answers it, whatever it is
                 return self._encode_late(route, correlation_id, error)
             if isinstance(response, Pending):
@@ -534,7 +544,9 @@ class Dispatcher:
         api = self._import_api(key)
         served = self._served.get(key)
         if api is not None and served is not None and version in served:
-            route = self._routes[(key & 0xFFFF) << 16 | version] = Route(api, version, api.handler_on(self._broker))
+            route = Route(api, version, api.handler_on(self._broker), is_member=self._broker.config.is_member)
+            if route.has_client_id:
+                self._routes[(key & 0xFFFF) << 16 | version] = route
             return route
         if api is None or served is None:
             reason = f"{api_name(key)} version {version} is not served"

@@ -156,10 +156,10 @@ def read_region(region: FileRegion) -> bytes:
     """Reads the bytes of a region.
 
     Raises:
-        OSError: the file is shorter than the region now.
+        OSError: the region was truncated.
     """
     data = region.read()
-    if len(data) < len(region):
+    if len(data) < len(region) or region.is_cut:
         raise OSError(f"{region!r} is not there any more")
     return data
 
@@ -255,6 +255,8 @@ class EpollDriver:
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._epoll.register(self._wake_fd, select.EPOLLIN)
         self._links: dict[int, _Link] = {}
+        self._watched: dict[int, Callable[[int], object]] = {}
+        """The connections to other brokers, by descriptor."""
         self._ready: deque[_Link] = deque()
         self._unproven: deque[_Link] = deque()
         self._deferred: list[tuple[float, int, _Link]] = []
@@ -295,6 +297,33 @@ class EpollDriver:
         link.connection = Connection(client, self._dispatcher, self._buffers, link.on_progress)
         self._links[link.fd] = link
         self._epoll.register(link.fd, _EVENTS)
+
+    def watch(self, fd: int, events: int, on_event: Callable[[int], object]) -> None:
+        """Calls back in a turn with the epoll's events of a descriptor that is not a client's connection.
+
+        Args:
+            events: the epoll reports them again as long as they are true.
+            on_event: does a bounded piece of work; it may `unwatch`.
+        """
+        if not self._epoll.closed:
+            self._watched[fd] = on_event
+            self._epoll.register(fd, events)
+
+    def change(self, fd: int, events: int) -> None:
+        """Changes the events of a watched descriptor."""
+        if fd in self._watched and not self._epoll.closed:
+            self._epoll.modify(fd, events)
+
+    def unwatch(self, fd: int) -> None:
+        """Ends the calls for a descriptor, which is still open."""
+        if self._watched.pop(fd, None) is not None and not self._epoll.closed:
+            self._epoll.unregister(fd)
+
+    def _serve_watched(self, fd: int, mask: int) -> None:
+        on_event = self._watched.get(fd)
+        if on_event is not None:
+            with isolate("A connection to another broker failed"):
+                on_event(mask)
 
     async def run(self) -> None:
         """Serves the connections until it is cancelled.
@@ -363,6 +392,8 @@ class EpollDriver:
             if link is None:
                 if fd == self._wake_fd:
                     os.eventfd_read(fd)
+                else:
+                    self._serve_watched(fd, mask)
                 continue
             if mask & _INPUT:
                 link.is_readable = True
@@ -605,8 +636,10 @@ class EpollDriver:
 
         Raises:
             BlockingIOError: the socket accepts no more bytes.
-            OSError: the file is shorter than the region now.
+            OSError: the region was truncated.
         """
+        if region.is_cut:
+            raise OSError(f"{region!r} is not there any more")
         file_fd, sendfile, left = region.file.fd, os.sendfile, most_bytes
         while left > 0 and region.length:
             sent = sendfile(fd, file_fd, region.position, min(region.length, left))

@@ -18,16 +18,15 @@ import logging
 import os
 import sys
 import time
-import traceback
 from collections.abc import Callable, Mapping, MutableMapping
 from datetime import UTC, datetime
 from math import isfinite
 from threading import Lock
-from types import TracebackType
 from typing import Any
 
 import structlog
 
+from wirekafka.faults import traceback_of
 from wirekafka.server.log_sink import LogSink
 
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
@@ -276,7 +275,6 @@ def _traceback_of(exc_info: object) -> str:
     error = exc_info[1] if isinstance(exc_info, tuple) else exc_info if isinstance(exc_info, BaseException) else sys.exc_info()[1]
     if error is None:
         return ""
-    trace: TracebackType | None = error.__traceback__
-    text = "".join(traceback.format_exception(type(error), error, trace)).rstrip("\n")
+    text = traceback_of(error)
     half = MOST_TRACEBACK_CHARS // 2
     return text if len(text) <= MOST_TRACEBACK_CHARS else f"{text[:half]}\n...\n{text[-half:]}"

@@ -27,7 +27,7 @@ BOUNDS_MS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000)
 STALL_SECONDS = 0.5
 
 
-FREEZE_AFTER_SECONDS = 0.02
+FREEZE_AFTER_SECONDS = 0.01
 
 OLDEST_GENERATION = 2
 """A collection of this generation visits all objects that are not frozen."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Iterator
-from contextlib import ExitStack, asynccontextmanager, closing, contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 import structlog
 import trio
@@ -41,11 +42,13 @@ class RunningBroker:
         broker: the parts of the broker.
         addresses: the addresses of `listeners`, in their order, with the real ports.
         lag: measures how long the loop was held.
+        driver: serves the connections of clients, and those to other brokers.
     """
 
     broker: Broker
     addresses: list[Address]
     lag: LoopLag
+    driver: EpollDriver
 
 
 @asynccontextmanager
@@ -71,16 +74,64 @@ async def open_broker(
         OSError: a data directory cannot be created or read.
     """
     served_versions(config)
-    broker = await Broker.open(config, clock or Clock())
+    clock = clock or Clock()
     failure: BaseException | None = None
     try:
-        with _bound(config, published) as listeners:
+        if config.is_member:
+            async with _running_member(config, clock, published) as running:
+                yield running
+        else:
+            broker = await Broker.open(config, clock)
+            async with _running(broker, published, _alone) as running:
+                yield running
+    except BaseExceptionGroup as group:
+        failure = only_cause(group)
+    if failure is not None:
+        raise failure
+
+
+@asynccontextmanager
+async def _running_member(config: BrokerConfig, clock: Clock, published: Address | None) -> AsyncIterator[RunningBroker]:
+    """Runs a member of a cluster; see `open_broker`."""
+    from wirekafka.server.membership import enter_cluster, take_part
+
+    async with enter_cluster(config, clock) as cluster:
+        broker = await cluster.open_broker(config, clock)
+        async with _running(broker, published, partial(take_part, cluster)) as running:
+            yield running
+
+
+Listen = Callable[[], None]
+"""Accepts connections from now on."""
+
+TakePart = Callable[[Broker, EpollDriver, trio.Nursery, list[BoundListener], Listen], AbstractAsyncContextManager[None]]
+"""Opens the block in which a broker is a part of its cluster; it lets the broker listen."""
+
+
+@asynccontextmanager
+async def _alone(
+    broker: Broker, driver: EpollDriver, nursery: trio.Nursery, listeners: list[BoundListener], listen: Listen
+) -> AsyncIterator[None]:
+    """The block of a broker without other brokers, which is the whole cluster."""
+    listen()
+    yield
+
+
+@asynccontextmanager
+async def _running(broker: Broker, published: Address | None, take_part: TakePart) -> AsyncIterator[RunningBroker]:
+    """Serves clients, and closes the broker at the end."""
+    config = broker.config
+    try:
+        with _bound(config, published) as listeners, trio.CancelScope() as whole:
             addresses = [listener.address for listener in listeners]
             broker.logs.announce(", ".join(map(str, addresses)))
-            async with trio.open_nursery() as background:
+            async with (
+                _background(outlives_cancellation=config.is_member) as background,
+                _serving(broker, listeners) as (lag, driver, listen),
+            ):
                 broker.start(background)
-                background.start_soon(_stop_without_directories, broker, background.cancel_scope)
-                async with _serving(broker, listeners) as lag:
+                background.start_soon(_stop_without_directories, broker, whole)
+                async with take_part(broker, driver, background, listeners, listen):
                     log.info(
                         "Started",
                         version=__version__,
@@ -89,19 +140,38 @@ async def open_broker(
                         listeners=[str(address) for address in addresses],
                         log_dirs=config.log_dirs,
                     )
-                    yield RunningBroker(broker, addresses, lag)
-                background.cancel_scope.cancel()
+                    yield RunningBroker(broker, addresses, lag, driver)
         if broker.logs.all_failed.is_set():
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "all data directories have failed")
-    except BaseExceptionGroup as group:
-        failure = only_cause(group)
     finally:
         with trio.CancelScope(shield=True, deadline=trio.current_time() + CLOSE_SECONDS) as scope:
             await broker.close()
         if scope.cancelled_caught:
             log.warning("Closing took too long: the logs will be recovered at the next start")
-    if failure is not None:
-        raise failure
+
+
+@asynccontextmanager
+async def _background(*, outlives_cancellation: bool) -> AsyncIterator[trio.Nursery]:
+    """Opens a nursery whose tasks end with the block.
+
+    Args:
+        outlives_cancellation: a cancellation from outside reaches the block only. The tasks go on until the block has ended, so
+            that it can say farewell to other brokers.
+    """
+    async with trio.open_nursery() as nursery:
+        tasks = await nursery.start(_run_shielded) if outlives_cancellation else nursery
+        try:
+            yield tasks
+        finally:
+            tasks.cancel_scope.cancel()
+        nursery.cancel_scope.cancel()
+
+
+async def _run_shielded(task_status: trio.TaskStatus[trio.Nursery]) -> None:
+    with trio.CancelScope(shield=True):
+        async with trio.open_nursery() as tasks:
+            task_status.started(tasks)
+            await trio.sleep_forever()
 
 
 def only_cause(error: BaseException) -> BaseException:
@@ -136,8 +206,8 @@ def most_held_bytes(config: BrokerConfig) -> int:
 
 
 @asynccontextmanager
-async def _serving(broker: Broker, listeners: list[BoundListener]) -> AsyncIterator[LoopLag]:
-    """Accepts connections and measures the loop; at the end it closes the connections."""
+async def _serving(broker: Broker, listeners: list[BoundListener]) -> AsyncIterator[tuple[LoopLag, EpollDriver, Listen]]:
+    """Serves connections once the block lets the broker listen, and measures the loop; at the end it closes the connections."""
     lag = LoopLag()
     config = broker.config
     quotas = ConnectionQuotas(config)
@@ -150,18 +220,20 @@ async def _serving(broker: Broker, listeners: list[BoundListener]) -> AsyncItera
         lag=lag,
         most_held_bytes=most_held_bytes(config),
     )
-    async with trio.open_nursery() as nursery:
+    async with _background(outlives_cancellation=config.is_member) as nursery:
         nursery.start_soon(driver.run)
-        for listener in listeners:
-            listener.listen(config.integer("socket.listen.backlog.size"))
-            nursery.start_soon(listener.accept, driver, quotas)
+
+        def listen() -> None:
+            for listener in listeners:
+                listener.listen(config.integer("socket.listen.backlog.size"))
+                nursery.start_soon(listener.accept, driver, quotas)
+
         trio.lowlevel.add_instrument(lag)
         try:
             with lag.collections.measured():
-                yield lag
+                yield lag, driver, listen
         finally:
             trio.lowlevel.remove_instrument(lag)
-        nursery.cancel_scope.cancel()
 
 
 def _say_what_clients_see(config: BrokerConfig, published: Address | None) -> None:

@@ -42,7 +42,7 @@ def logged_faults() -> Iterator[list[str]]:
     faults: list[str] = []
 
     def note(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-        if event.get("exc_info") or event.get("event") == "A request failed":
+        if event.get("exc_info") or event.get("exception") or event.get("event") == "A request failed":
             faults.append(str(dict(event)))
         return event
 

@@ -327,12 +327,19 @@ class SourcePartitionWriter:
 
     @contextmanager
     def _mapped_errors(self) -> Iterator[None]:
-        """Raises PipelineError or SinkInterrupted for an error of the client."""
+        """Raises PipelineError or SinkInterrupted for an error of the client.
+
+        If the client learns that the producer is fenced while it calls `_on_delivery`, Python reports a SystemError whose cause
+        is the error of the client.
+        """
         from confluent_kafka import KafkaException
 
         try:
             yield
-        except KafkaException as error:
+        except (KafkaException, SystemError) as raised:
+            error = raised.__cause__ if isinstance(raised, SystemError) else raised
+            if not isinstance(error, KafkaException):
+                raise
             if self._delivery_error is not None:
                 raise self._delivery_failure(*self._delivery_error) from None
             raise failure(error.args[0], f"cannot write {self._name}") from None

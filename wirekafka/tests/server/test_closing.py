@@ -100,7 +100,9 @@ async def keep_busy(running: RunningBroker, streams: ExitStack) -> None:
         await (await call()).send(*request)
     while broker.topics.find("large") is not None or not replicated._commit_waits:
         await trio.lowlevel.checkpoint()
-    broker.groups.state.elect(broker.groups.partition_of("g"), 7)
+    partition = broker.groups.state.partition(broker.groups.partition_of("g"))
+    broker.groups.unload_partition(partition.index, None)
+    broker.groups.state.elect(partition, 7)
 
 
 def test_broker_that_is_closed_while_everything_waits_closes_cleanly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,21 +16,28 @@ import trio
 import trio.testing
 
 from wirekafka.api.index import INDEX, Entry
-from wirekafka.api.registry import APIS, Api, Call
+from wirekafka.api.registry import APIS, Api, Call, find_api
 from wirekafka.broker import Broker
 from wirekafka.clock import Clock
 from wirekafka.config import BrokerConfig
 from wirekafka.errors import ErrorCode, KafkaError, ProtocolError
 from wirekafka.faults import forget_logged
 from wirekafka.log.storage import FileHandle, FileRegion
-from wirekafka.pending import Pending
+from wirekafka.pending import Pending, finish
 from wirekafka.server import dispatch
 from wirekafka.server.connection import RepeatedError
-from wirekafka.server.dispatch import TOLD_LIMIT, Dispatcher
+from wirekafka.server.dispatch import TOLD_LIMIT, Dispatcher, Route
 from wirekafka.slices import SLICE_SECONDS, Slices
 from wirekafka.testing.data_plane import wait_for
 from wirekafka.tests.server.frames import client, request
-from wirekafka.wire.codec import MOST_ELEMENTS, unsigned_varint
+from wirekafka.wire.codec import MOST_ELEMENTS, unsigned_varint, writer
+from wirekafka.wire.messages.fetch import FETCH, FetchPartition, FetchRequest, FetchTopic
+from wirekafka.wire.messages.leader_and_isr import (
+    LEADER_AND_ISR,
+    LeaderAndIsrPartitionState,
+    LeaderAndIsrRequest,
+    LeaderAndIsrTopicState,
+)
 from wirekafka.wire.types import Int16, Message, NullableString, Records, String, nullable, since
 
 KEY = 999
@@ -515,3 +522,31 @@ def test_requests_are_not_followed_above_debug_level(server: Server) -> None:
     with structlog.testing.capture_logs() as lines:
         server.ask(request(KEY, 0, 7, string(b"hello")))
     assert not lines
+
+
+def test_request_of_a_controller_may_name_10_000_partitions() -> None:
+    states = [LeaderAndIsrPartitionState(partition_index=index, isr=[1, 2, 3], replicas=[1, 2, 3]) for index in range(10_000)]
+    asked = LeaderAndIsrRequest(topic_states=[LeaderAndIsrTopicState(topic_name="flights", partition_states=states)])
+    api = find_api(LEADER_AND_ISR.key)
+    assert api is not None
+    pieces: list[bytes] = []
+    writer(LeaderAndIsrRequest, 7, True)(pieces.append, asked)
+    found = finish(Route(api, 7, api.handler).read_in_steps(memoryview(b"".join(pieces)), 0))
+    assert found == asked
+
+
+@pytest.mark.parametrize("is_member", [True, False])
+def test_fetch_of_a_follower_may_name_all_partitions_of_a_member(is_member: bool) -> None:
+    topics = [FetchTopic(topic_id=index.to_bytes(16, "big"), partitions=[FetchPartition()]) for index in range(12_000)]
+    asked = FetchRequest(topics=topics)
+    api = find_api(FETCH.key)
+    assert api is not None
+    pieces: list[bytes] = []
+    writer(FetchRequest, 17, True)(pieces.append, asked)
+    route = Route(api, 17, api.handler, is_member=is_member)
+    reading = route.read_in_steps(memoryview(b"".join(pieces)), 0)
+    if is_member:
+        assert finish(reading) == asked
+    else:
+        with pytest.raises(ProtocolError, match=f"more than {MOST_ELEMENTS} elements"):
+            finish(reading)

@@ -9,6 +9,7 @@ import pytest
 
 from wirekafka.log.storage import FileHandle, FileRegion
 from wirekafka.server.drivers import SEND_PER_TURN_BYTES, SENDFILE_BYTES
+from wirekafka.tests.log.logs import World, append, batch, config_with
 from wirekafka.tests.server.driver_bench import Bench, receive, run
 from wirekafka.tests.server.frames import frame
 
@@ -60,6 +61,24 @@ def test_turn_sends_so_much_of_a_region_and_no_more(tmp_path: Path, monkeypatch:
         assert asked == expected
 
     run("epoll", test)
+
+
+@pytest.mark.parametrize("size", [100, 100_000])
+def test_region_of_a_log_that_was_truncated_and_appended_ends_the_connection(kind: str, size: int, tmp_path: Path) -> None:
+    log = World().open_log(tmp_path, config_with(segment_bytes=1 << 20))
+    append(log, batch(bytes(size)))
+    region = log.reader.read(0, max_bytes=2 * size, end_offset=1, min_one_batch=True)
+    log.truncate_to(0)
+    append(log, batch(b"other" + bytes(size)))
+    assert isinstance(region, FileRegion)
+
+    async def test(bench: Bench) -> None:
+        bench.dispatcher.answer = lambda payload: [region]
+        stream = await bench.connect()
+        await stream.send_all(frame(b"some request"))
+        assert not await stream.receive_some()
+
+    run(kind, test)
 
 
 @pytest.mark.parametrize("size", [100, 100_000])
