@@ -1,4 +1,4 @@
-"""What the clients of a cluster saw, in one order, so that the checker can judge it afterwards.
+"""The requests and responses of the clients of a cluster, in one order, for the checker.
 
 A `History` is a list of entries. An entry is an event with its time and its place in the global order. Histories of the
 simulator and of real processes have the same events, and the same JSON lines on disk.
@@ -140,6 +140,24 @@ class RecordRead:
 
 
 @dataclass(frozen=True, slots=True)
+class EndOffsetRead:
+    """A client got the end of what it may read of a partition, by ListOffsets.
+
+    Attributes:
+        leader_epoch: of the leader that answered; None if it did not say.
+        is_read_committed: the end is the last stable offset, not the high watermark.
+        asked: the order of the entry that was the last one when the request was sent.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    leader_epoch: int | None
+    is_read_committed: bool
+    asked: int
+
+
+@dataclass(frozen=True, slots=True)
 class TransactionBegun:
     """A producer begins a transaction. No record of it was sent.
 
@@ -271,6 +289,7 @@ Event = (
     | SendFailed
     | SendUnknown
     | RecordRead
+    | EndOffsetRead
     | TransactionBegun
     | TransactionEndRequested
     | TransactionCommitted
@@ -344,7 +363,7 @@ class History:
 
     @property
     def last_order(self) -> int:
-        """The order of the last entry; 0 if there is none. `OffsetsRead.asked` takes it when the request is sent."""
+        """The order of the last entry; 0 if there is none. The attributes `asked` take it when a request is sent."""
         return self.entries[-1].order if self.entries else 0
 
     def add(self, event: Event, at_ms: float = 0) -> Entry:

@@ -1,4 +1,4 @@
-"""Judges what a cluster did to its clients' data, from their history and from the files of the brokers.
+"""Checks a run of a cluster, from the history of its clients and from the files of the brokers.
 
 `checking.check` returns the violations of six properties. The rooms of the checker are one module for each property, the facts of
 a history (`facts`), and a reader of Apache Kafka's files (`files`).

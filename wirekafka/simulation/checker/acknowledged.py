@@ -1,7 +1,7 @@
 """Property 1: an acknowledged record is at its offset in every later read, and in the logs at the end.
 
-How it works: each log is compared with the acknowledgements of its partition. A consumer that gets a record after a gap was told
-that the gap is empty, so no acknowledged record may be in it.
+How it works: each log is compared with the acknowledgements of its partition. If a consumer gets a record after a gap, the
+broker says that the gap is empty, so no acknowledged record may be in the gap.
 
 What explains an absent record: the log start is after it, compaction found a later record with its key, or its transaction is not
 committed and the consumer reads only committed records.
@@ -116,7 +116,7 @@ def _check_reads(facts: Facts, sends: Sequence[Send], reads: Sequence[tuple[Entr
 
 
 def _may_be_skipped(facts: Facts, send: Send, read: RecordRead) -> bool:
-    # A committed transaction is the affair of property 5: a gap there says that the transaction was aborted.
+    # Property 5 checks committed transactions: a gap in one means that it was aborted.
     if read.is_read_committed and send.record.transaction is not None:
         return True
     return facts.is_compacted(send.key) and facts.has_later_record(send)

@@ -1,4 +1,4 @@
-"""Property 2: an offset has one content for all readers, for ever, and offsets keep the order of real time.
+"""Property 2: an offset has one content for all readers at all times, and offsets keep the order of real time.
 
 If a record was acknowledged or read before another one was sent, it has the lower offset. So each partition is linearizable, and
 each key with it.

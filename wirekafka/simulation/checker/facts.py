@@ -1,6 +1,6 @@
 """The facts of a history: each send, transaction and commit with its outcome.
 
-Rules of this file: it collects, and judges nothing.
+Rules of this file: it collects facts, and reports no violations.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 
 from wirekafka.simulation.history import (
+    EndOffsetRead,
     Entry,
     History,
     LeaderSeen,
@@ -38,7 +39,7 @@ Key = tuple[str, int]
 
 @dataclass(slots=True)
 class Send:
-    """A record that was sent, and what its producer was told.
+    """A record that was sent, and the response to its producer.
 
     Attributes:
         offset: where it was acknowledged; None if it was not, or without an offset.
@@ -57,7 +58,7 @@ class Send:
 
     @property
     def is_committed(self) -> bool:
-        """Whether the producer was told that all in-sync replicas have the record."""
+        """Whether the response says that all in-sync replicas have the record."""
         return self.acknowledged is not None and self.record.acks == ALL_REPLICAS
 
     @property
@@ -68,7 +69,7 @@ class Send:
 
 @dataclass(slots=True)
 class Transaction:
-    """A transaction, and what its producer was told.
+    """A transaction, and the responses to its producer.
 
     Attributes:
         requested: the first request to commit it.
@@ -90,7 +91,7 @@ class Transaction:
 
 @dataclass(slots=True)
 class Commit:
-    """A commit of offsets, and what its member was told."""
+    """A commit of offsets, and the response to its member."""
 
     entry: Entry
     sent: OffsetsSent
@@ -104,10 +105,12 @@ class Commit:
 
 
 class Facts:
-    """What a history says.
+    """The facts of a history.
 
     Attributes:
         reads: the records that consumers got, in the order of the history, by partition.
+        end_reads: the ends that clients got, in the order of the history, by partition and by whether the isolation level is
+            read_committed.
         log_starts: up to where clients have deleted records.
         losses: the partitions that may lose acknowledged records.
     """
@@ -118,6 +121,7 @@ class Facts:
         self.transactions: dict[str, Transaction] = {}
         self.commits: dict[str, Commit] = {}
         self.reads: defaultdict[Key, list[tuple[Entry, RecordRead]]] = defaultdict(list)
+        self.end_reads: defaultdict[tuple[Key, bool], list[tuple[Entry, EndOffsetRead]]] = defaultdict(list)
         self.offset_reads: list[tuple[Entry, OffsetsRead]] = []
         self.leaders: list[tuple[Entry, LeaderSeen]] = []
         self.log_starts: defaultdict[Key, int] = defaultdict(int)
@@ -157,6 +161,8 @@ class Facts:
                 self.leaders.append((entry, seen))
             case RecordRead() as read:
                 self.reads[read.topic, read.partition].append((entry, read))
+            case EndOffsetRead() as end:
+                self.end_reads[(end.topic, end.partition), end.is_read_committed].append((entry, end))
             case RecordSent() | SendAcknowledged() | SendFailed():
                 self._take_send(entry)
             case OffsetsSent() | OffsetsAcknowledged() | OffsetsFailed() | OffsetsRead():

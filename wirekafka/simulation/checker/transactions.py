@@ -3,7 +3,7 @@
 How it works: each observation is evidence that a transaction was committed, or that it was aborted. A transaction with evidence
 of both is divided. Evidence of a commit: the answer to its producer, a record that a consumer of committed records got, its
 offsets in a group, a marker. Evidence of an abort: the answer, that no commit was ever requested, an acknowledged record that a
-consumer of committed records was led past, a marker.
+consumer of committed records did not get although it read on, a marker.
 
 What is legal although it looks odd: with transactions v1, an EndTxn that arrives late ends a part of the next transaction of the
 producer. `Transaction.may_be_ended_late` says so, and such a transaction is not judged.

@@ -1,4 +1,4 @@
-"""What the checker reports."""
+"""The violations that the checker reports."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ class Kind(Enum):
     ORDER_REVERSED = Property.ONE_CONTENT, "a record that was sent later has the lower offset"
     NEVER_SENT = Property.ONE_CONTENT, "a record was never sent to this partition"
     FAILED_RECORD_SHOWN = Property.ONE_CONTENT, "a record is there although its producer was told that it failed"
+    END_WENT_BACK = Property.ONE_CONTENT, "the end of what consumers may read went back"
 
     REPLICAS_DIFFER = Property.REPLICAS_AGREE, "two replicas differ in committed records"
     EPOCH_HAS_TWO_CONTENTS = Property.REPLICAS_AGREE, "two replicas differ in a record of one leader epoch"

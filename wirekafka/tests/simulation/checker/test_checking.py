@@ -11,6 +11,7 @@ from wirekafka.simulation.checker.files import Replica
 from wirekafka.simulation.checker.violations import Kind
 from wirekafka.simulation.history import (
     CommittedOffset,
+    EndOffsetRead,
     Event,
     LeaderSeen,
     LogStartMoved,
@@ -127,6 +128,10 @@ VIOLATIONS: dict[str, tuple[Run, set[Kind]]] = {
     "a consumer gets a record that failed": (
         ((sent("a"), SendFailed("a", "e"), read("a", 0)), [], False),
         {Kind.FAILED_RECORD_SHOWN},
+    ),
+    "the end of what consumers may read goes back": (
+        ((EndOffsetRead("t", 0, 10, 1, True, 0), EndOffsetRead("t", 0, 4, 2, True, 1)), [], False),
+        {Kind.END_WENT_BACK},
     ),
     # 3. Replicas agree.
     "replicas differ below both high watermarks": (

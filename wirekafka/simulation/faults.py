@@ -1,0 +1,278 @@
+"""The faults of a run, at random times.
+
+How it works: at random times a random fault begins. Most faults end by themselves after a random time. `heal` ends all faults.
+
+Rules of this file:
+    No fault may make Apache Kafka lose acknowledged records. So without a sync of each append, a broker loses its power only
+    while all its partitions have the other brokers in sync and these brokers are well, and no other broker fails until this
+    broker is in sync again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from wirekafka.simulation.cluster import Cluster
+from wirekafka.simulation.events import MS
+from wirekafka.simulation.machine import Machine
+from wirekafka.zookeeper.layout import paths
+from wirekafka.zookeeper.session import Delete, ZooKeeperError
+
+CHECK_US = 100 * MS
+SHORTEST_MS = 10
+CHANGES_IN_STALL = 3
+
+
+class Faults:
+    """The faults of one run."""
+
+    def __init__(self, cluster: Cluster, machines: list[Machine]) -> None:
+        self._cluster = cluster
+        self._machines = machines
+        self._options = cluster.options
+        self._dice = cluster.dice.fork("faults")
+        self._events = cluster.events
+        self._is_healed = False
+        self._without_power: Machine | None = None
+        self._to_restart: list[Machine] = []
+        self._kinds: tuple[Callable[[], None], ...] = (
+            self._crash,
+            self._crash,
+            self._lose_power,
+            self._pause,
+            self._block_one_way,
+            *[self._stall] * self._options.stall_weight,
+            self._isolate,
+            self._lose_connection,
+            self._cut_from_zookeeper,
+            self._expire_session,
+            self._depose_controller,
+            self._elect,
+            self._elect,
+            self._fill_disk,
+            self._jump_clock,
+        )
+        self._next()
+
+    def _next(self) -> None:
+        delay_us = self._dice.between(0, 2 * self._options.fault_interval_ms * MS)
+        self._events.call_later(delay_us, self._strike)
+
+    def _strike(self) -> None:
+        if self._is_healed:
+            return
+        if self._without_power is None:
+            self._dice.choose(self._kinds)()
+        self._next()
+
+    def _note(self, what: str) -> None:
+        self._events.note("fault", what)
+
+    def _duration_us(self) -> int:
+        """Returns how long a fault lasts: often so long that sessions expire and replicas lag."""
+        longest_ms = 2 * max(self._options.session_timeout_ms, self._options.replica_lag_time_max_ms)
+        return self._dice.between(SHORTEST_MS, longest_ms) * MS
+
+    def _machine(self) -> Machine:
+        return self._dice.choose(self._machines)
+
+    # Brokers
+
+    def _crash(self) -> None:
+        machine = self._machine()
+        machine.crash()
+        self._events.call_later(self._duration_us(), machine.start)
+
+    def _lose_power(self) -> None:
+        machine = self._machine()
+        if self._options.flush_messages == 1:
+            machine.lose_power()
+            self._events.call_later(self._duration_us(), lambda: self._restore_power(machine))
+        elif self._is_spare(machine.broker_id):
+            self._without_power = machine
+            machine.lose_power()
+            self._events.call_later(CHECK_US, self._wait_until_removed)
+
+    def _restore_power(self, machine: Machine) -> None:
+        if not self._is_healed:
+            machine.restore_power()
+
+    def _is_spare(self, broker_id: int) -> bool:
+        """Whether all other brokers are well, and in-sync replicas of all partitions."""
+        others = [machine for machine in self._machines if machine.broker_id != broker_id]
+        return all(map(self._is_well, others)) and all(
+            {machine.broker_id for machine in others}.issubset(self._cluster.in_sync_replicas(name))
+            for name in self._cluster.partitions
+        )
+
+    def _is_well(self, machine: Machine) -> bool:
+        """Whether a broker runs, and no fault that goes on can make the controller take it for dead."""
+        broker = machine.broker
+        return (
+            broker is not None
+            and not machine.disk.is_full
+            and not broker.process.is_paused
+            and not broker.registration.client.is_cut
+            and broker.registration.epoch == self._cluster.broker_epoch(machine.broker_id)
+        )
+
+    def _wait_until_removed(self) -> None:
+        """Starts a broker without its records only when it is no in-sync replica any more."""
+        machine = self._without_power
+        if machine is None:
+            return
+        if any(machine.broker_id in self._cluster.in_sync_replicas(name) for name in self._cluster.partitions):
+            self._events.call_later(CHECK_US, self._wait_until_removed)
+            return
+        machine.restore_power()
+        self._events.call_later(CHECK_US, self._wait_until_in_sync)
+
+    def _wait_until_in_sync(self) -> None:
+        machine = self._without_power
+        if machine is None:
+            return
+        if all(machine.broker_id in self._cluster.in_sync_replicas(name) for name in self._cluster.partitions):
+            self._without_power = None
+        else:
+            self._events.call_later(CHECK_US, self._wait_until_in_sync)
+
+    def _pause(self) -> None:
+        process = self._machine().process
+        if process is not None:
+            duration_us = self._duration_us()
+            self._note(f"{process.name} pauses for {duration_us // MS} ms")
+            process.pause(duration_us)
+
+    def _fill_disk(self) -> None:
+        machine = self._machine()
+        self._note(f"the disk of machine {machine.broker_id} is full")
+        machine.disk.is_full = True
+        self._events.call_later(self._duration_us(), lambda: self._free_disk(machine))
+
+    def _free_disk(self, machine: Machine) -> None:
+        """Frees the disk, and starts the broker again: followers that could not write have stopped."""
+        if machine.disk.is_full:
+            self._note(f"the disk of machine {machine.broker_id} has room")
+            machine.disk.is_full = False
+            if self._without_power is None:
+                machine.crash_and_restart()
+            else:
+                self._to_restart.append(machine)
+
+    def _jump_clock(self) -> None:
+        machine = self._machine()
+        machine.clock_offset_ms = self._dice.choose((-3_600_000, -1_000, 0, 1_000, 3_600_000))
+        self._note(f"the clock of machine {machine.broker_id} is off by {machine.clock_offset_ms} ms")
+
+    # The network
+
+    def _block_one_way(self) -> None:
+        source, target = self._dice.sample(self._cluster.addresses, 2)
+        self._note(f"nothing arrives from {source} at {target}")
+        self._cluster.network.block(source, target)
+        self._events.call_later(self._duration_us(), self._cluster.network.unblock_all)
+
+    def _stall(self) -> None:
+        """Holds back messages of other brokers to a broker, until later requests over new connections overtake them.
+
+        Meanwhile leaders change or the broker registers again, so that the messages are out of date when they arrive.
+        """
+        machine = self._machine()
+        stalled = self._cluster.address_of(machine.broker_id)
+        self._note(f"what other brokers send to {stalled} over their present connections stalls")
+        for address in self._cluster.addresses:
+            self._cluster.network.stall(address, stalled)
+        duration_us = self._dice.between(1, 4) * self._options.request_timeout_ms * MS
+        self._events.call_later(duration_us, lambda: self._cluster.network.end_stalls(stalled))
+        changes = (self._elect, self._elect, lambda: self._expire_session_of(machine))
+        for _ in range(CHANGES_IN_STALL):
+            self._later(self._dice.between(0, duration_us), self._dice.choose(changes))
+
+    def _later(self, delay_us: int, strike: Callable[[], None]) -> None:
+        """Lets a fault strike later, unless no fault may strike then."""
+
+        def act() -> None:
+            if not self._is_healed and self._without_power is None:
+                strike()
+
+        self._events.call_later(delay_us, act)
+
+    def _isolate(self) -> None:
+        isolated = self._cluster.address_of(self._machine().broker_id)
+        self._note(f"{isolated} is isolated from the other brokers")
+        for address in self._cluster.addresses:
+            if address != isolated:
+                self._cluster.network.block(isolated, address)
+                self._cluster.network.block(address, isolated)
+        self._events.call_later(self._duration_us(), self._cluster.network.unblock_all)
+
+    # ZooKeeper
+
+    def _lose_connection(self) -> None:
+        broker = self._machine().broker
+        if broker is not None:
+            self._note(f"the connection of broker {broker.broker_id} to ZooKeeper breaks")
+            broker.registration.client.lose_connection()
+
+    def _cut_from_zookeeper(self) -> None:
+        broker = self._machine().broker
+        if broker is None:
+            return
+        requests, replies = self._dice.choose(((True, True), (True, False), (False, True)))
+        self._note(f"broker {broker.broker_id} is cut from ZooKeeper: requests {requests}, replies {replies}")
+        client = broker.registration.client
+        client.cut(requests=requests, replies=replies)
+        self._events.call_later(self._duration_us(), client.heal)
+
+    def _expire_session(self) -> None:
+        self._expire_session_of(self._machine())
+
+    def _expire_session_of(self, machine: Machine) -> None:
+        broker = machine.broker
+        if broker is not None and broker.registration.client.session_id is not None:
+            self._note(f"the session of broker {broker.broker_id} expires")
+            self._cluster.zookeeper.expire_session(broker.registration.client.session_id)
+
+    def _depose_controller(self) -> None:
+        self._note("an operator deletes /controller")
+        try:
+            self._cluster.operator.request(Delete(paths.CONTROLLER))
+        except ZooKeeperError as error:
+            self._note(str(error))
+
+    def _elect(self) -> None:
+        name = self._dice.choose(self._cluster.partitions)
+        leader = self._dice.choose(self._cluster.broker_ids)
+        self._note(f"broker {leader} shall lead {name}")
+        for machine in self._machines:
+            if machine.broker is not None:
+                machine.broker.controller.elect(name, leader)
+
+    # The end
+
+    def heal(self, machines: list[Machine]) -> None:
+        """Ends all faults of these machines. The brokers of the other machines are killed and stay down."""
+        self._is_healed = True
+        self._note(f"all is well for {[machine.broker_id for machine in machines]}")
+        self._cluster.network.unblock_all()
+        self._cluster.network.end_stalls()
+        self._cluster.network.options.loss_probability = self._cluster.network.options.slow_probability = 0
+        for machine in self._machines:
+            if machine not in machines:
+                self._remove(machine)
+                continue
+            if machine.disk.is_full or machine in self._to_restart:
+                machine.disk.is_full = False
+                machine.crash()
+            if machine.has_power or machine is not self._without_power:
+                machine.restore_power()
+            if machine.broker is not None:
+                machine.broker.registration.client.heal()
+                machine.broker.registration.client.choose_fault = lambda operation: None
+
+    def _remove(self, machine: Machine) -> None:
+        """Kills a broker, which is not started again."""
+        machine.crash()
+        machine.has_power = False
+        if machine is self._without_power:
+            self._without_power = None

@@ -1,0 +1,9 @@
+"""All known bugs, by their switches."""
+
+from __future__ import annotations
+
+from wirekafka.simulation.planted import fencing, replication
+from wirekafka.simulation.planted.planting import PlantedBug
+
+PLANTED: dict[str, PlantedBug] = {bug.name: bug for bug in (*replication.BUGS, *fencing.BUGS)}
+"""The bugs by name."""
