@@ -37,7 +37,7 @@ EXPECTED = {
 
 def settled(read: Callable[[], str]) -> str:
     """Waits for the altered setting; Apache Kafka shows it after its broker has read the log of its controller."""
-    return wait_until(lambda: "222" if read() == "222" else "", timeout_s=10, what="the altered setting is told")
+    return wait_until(lambda: "222" if read() == "222" else "", timeout_s=60, what="the altered setting is told")
 
 
 @pytest.fixture
@@ -116,23 +116,23 @@ def test_confluent_kafka_administers(broker: Broker, read_topic: str) -> None:
 
     def only(futures: dict[Any, Any]) -> Any:
         (future,) = futures.values()
-        return future.result(20)
+        return future.result(60)
 
     def groups() -> list[str]:
-        return [listed.group_id for listed in admin.list_consumer_groups(request_timeout=20).result().valid]
+        return [listed.group_id for listed in admin.list_consumer_groups(request_timeout=60).result().valid]
 
     def committed() -> Any:
         return only(admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])).topic_partitions[0]
 
     found: dict[str, Any] = {}
     only(admin.create_topics([NewTopic(created, 2, 1, config={"retention.ms": "111"})]))
-    found["created"] = created in admin.list_topics(timeout=20).topics
+    found["created"] = created in admin.list_topics(timeout=60).topics
     found["retention"] = only(admin.describe_configs([resource]))["retention.ms"].value
     entry = ConfigEntry("retention.ms", "222", incremental_operation=AlterConfigOpType.SET)
     only(admin.incremental_alter_configs([ConfigResource(ResourceType.TOPIC, created, incremental_configs=[entry])]))
     found["altered retention"] = settled(lambda: only(admin.describe_configs([resource]))["retention.ms"].value)
     only(admin.create_partitions([NewPartitions(created, 4)]))
-    found["partitions"] = len(admin.list_topics(created, timeout=20).topics[created].partitions)
+    found["partitions"] = len(admin.list_topics(created, timeout=60).topics[created].partitions)
     found["low watermark"] = only(admin.delete_records([TopicPartition(read_topic, 0, 5)])).low_watermark
     found["listed group"] = group in groups()
     description = only(admin.describe_consumer_groups([group]))
@@ -144,11 +144,11 @@ def test_confluent_kafka_administers(broker: Broker, read_topic: str) -> None:
     assert committed().offset == 7
     only(admin.delete_consumer_groups([group]))
     found["deleted group"] = group not in groups()
-    cluster = admin.describe_cluster(request_timeout=20).result()
+    cluster = admin.describe_cluster(request_timeout=60).result()
     found["brokers"] = [node.id for node in cluster.nodes]
     assert cluster.controller.id == 1
     only(admin.delete_topics([created]))
-    found["deleted"] = created not in admin.list_topics(timeout=20).topics
+    found["deleted"] = created not in admin.list_topics(timeout=60).topics
     assert found == EXPECTED
 
 

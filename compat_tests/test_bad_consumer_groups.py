@@ -116,7 +116,7 @@ def stage(broker: Broker, topic: str) -> Iterator[Stage]:
         stage = Stage(connection, topic)
         # This request creates the topic that holds groups.
         stage.ask(FindCoordinatorRequest(coordinator_keys=[topic]), 4, lambda answer: answer.coordinators[0].error_code)
-        wait_until(lambda: is_known_to_groups(stage), timeout_s=20, what="groups know the new topic")
+        wait_until(lambda: is_known_to_groups(stage), timeout_s=60, what="groups know the new topic")
         yield stage
 
 

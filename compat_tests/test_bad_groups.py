@@ -127,7 +127,7 @@ def stage(broker: Broker, topic: str) -> Iterator[Stage]:
     create_topic(broker.bootstrap, topic, 2)
     with RawConnection(broker.address) as connection:
         stage = Stage(connection, broker.address, topic)
-        wait_until(stage.has_coordinator, timeout_s=20, what="the coordinator is known")
+        wait_until(stage.has_coordinator, timeout_s=60, what="the coordinator is known")
         assert stage.commit(group_id="somebody") == "NONE"
         yield stage
 

@@ -196,7 +196,7 @@ def stage(shares_broker: Broker, topic: str) -> Iterator[Stage]:
     admin = AdminClient({"bootstrap.servers": shares_broker.bootstrap})
     reset = ConfigEntry("share.auto.offset.reset", "earliest", incremental_operation=AlterConfigOpType.SET)
     group = ConfigResource(ResourceType.GROUP, topic, incremental_configs=[reset])
-    admin.incremental_alter_configs([group])[group].result(30)
+    admin.incremental_alter_configs([group])[group].result(60)
     producer = Producer({"bootstrap.servers": shares_broker.bootstrap, "linger.ms": 100})
     for _ in range(8):
         producer.produce(topic, b"v")

@@ -43,7 +43,7 @@ class Stage:
         if self.protocol == OLD:
             assert producer.add(self.topic) == "NONE"
         # Apache Kafka names the leader of a new partition a moment before it leads.
-        wait_until(lambda: producer.produce(self.topic) == "NONE", timeout_s=10, what="a record is taken")
+        wait_until(lambda: producer.produce(self.topic) == "NONE", timeout_s=60, what="a record is taken")
         return producer
 
     def await_coordinators(self) -> None:
@@ -53,7 +53,7 @@ class Stage:
             found = [ask(self.connection, "find_coordinator", 3, key_type=kind, key=self.topic) for kind in (0, 1)]
             return [name_of(each.error_code) for each in found] == ["NONE", "NONE"]
 
-        wait_until(are_there, timeout_s=20, what="the coordinators are known")
+        wait_until(are_there, timeout_s=60, what="the coordinators are known")
 
 
 @pytest.fixture
@@ -357,7 +357,7 @@ def offsets_that_are_not_settled(stage: Stage) -> list[str]:
         return f"{name_of(place.error_code)} {place.committed_offset}"
 
     codes += [fetched(is_stable=True), fetched(is_stable=False), producer.abort()]
-    wait_until(lambda: fetched(is_stable=True) == "NONE -1", timeout_s=10, what="the transaction is aborted here too")
+    wait_until(lambda: fetched(is_stable=True) == "NONE -1", timeout_s=60, what="the transaction is aborted here too")
     return codes
 
 

@@ -103,7 +103,7 @@ def _end(broker: Broker, producer: Producer, *, is_commit: bool) -> None:
         producer.commit_transaction(30)
     else:
         producer.abort_transaction(30)
-    wait_until(lambda: end_offset() > before, timeout_s=20, what="its marker is there")
+    wait_until(lambda: end_offset() > before, timeout_s=60, what="its marker is there")
     consumer.close()
 
 

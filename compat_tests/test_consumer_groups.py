@@ -62,8 +62,8 @@ def consume(join: Join) -> Join:
 
 def group_type(broker: Broker, group: str) -> str | None:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    admin.list_topics(timeout=20)  # the client sends requests to the brokers that it knows, and it knows none at first
-    listed = admin.list_consumer_groups().result(20).valid
+    admin.list_topics(timeout=60)  # the client sends requests to the brokers that it knows, and it knows none at first
+    listed = admin.list_consumer_groups().result(60).valid
     return next((found.type.name.lower() for found in listed if found.group_id == group), None)
 
 
@@ -179,7 +179,7 @@ def test_consumers_hear_of_new_partitions(broker: Broker, writer: Agent, consume
 def grow(broker: Broker, topic: str, partition_count: int) -> None:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     for future in admin.create_partitions([NewPartitions(topic, partition_count)]).values():
-        future.result(20)
+        future.result(60)
 
 
 @every_consumer
@@ -270,7 +270,7 @@ def shares_of(broker: Broker, group: str) -> dict[str, list[int]]:
 
     def is_described() -> bool:
         try:
-            members = admin.describe_consumer_groups([group])[group].result(20).members
+            members = admin.describe_consumer_groups([group])[group].result(60).members
         except KafkaException as error:
             if error.args[0].code() not in (KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.NOT_COORDINATOR):
                 raise
@@ -279,7 +279,7 @@ def shares_of(broker: Broker, group: str) -> dict[str, list[int]]:
             found[member.member_id] = sorted(place.partition for place in member.assignment.topic_partitions)
         return True
 
-    wait_until(is_described, timeout_s=20, what=f"{group} is described")
+    wait_until(is_described, timeout_s=60, what=f"{group} is described")
     return found
 
 
@@ -310,7 +310,7 @@ def test_the_groups_tool_tells_members_and_state(
     assert {row[-1]: row[-2] for row in rows} == {"true": f"{topic}:0,1", "false": f"{topic}:2,3"}, "who is upgraded has what"
     assert {row[-5] for row in rows} == {row[-3] for row in rows} == {group_epoch}
     assert [row[1] for row in rows if row[-1] == "true"] == ["i"]
-    wait_until(lambda: {row[4] for row in described()} == {"0"}, timeout_s=10, what="the lag is 0")
+    wait_until(lambda: {row[4] for row in described()} == {"0"}, timeout_s=60, what="the lag is 0")
     assert sorted(row[1] for row in described()) == ["0", "1", "2", "3"]
 
 

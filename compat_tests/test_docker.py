@@ -94,7 +94,7 @@ def wait_until_ready(running: DockerContainer) -> None:
         assert running.get_wrapped_container().status == "running", errors.decode()
         return b"ready" in output + errors
 
-    wait_until(has_said_so, timeout_s=15, what="the broker in the container is ready")
+    wait_until(has_said_so, timeout_s=60, what="the broker in the container is ready")
 
 
 def produce(bootstrap: str) -> None:
@@ -108,7 +108,7 @@ def consume(bootstrap: str) -> list[bytes]:
     with KafkaConsumer("records", bootstrap_servers=bootstrap, auto_offset_reset="earliest") as consumer:
         values: list[bytes] = []
         wait_until(
-            lambda: values.extend(_poll(consumer)) or len(values) >= len(VALUES), timeout_s=20, what="all records are read"
+            lambda: values.extend(_poll(consumer)) or len(values) >= len(VALUES), timeout_s=60, what="all records are read"
         )
         return values
 

@@ -72,7 +72,7 @@ class Features:
         self.wait_for(name, level)
 
     def wait_for(self, name: str, level: int) -> None:
-        wait_until(lambda: self.describe()[name].level == str(level), timeout_s=10, what=f"{name} is {level}")
+        wait_until(lambda: self.describe()[name].level == str(level), timeout_s=60, what=f"{name} is {level}")
 
 
 @pytest.fixture
@@ -290,7 +290,7 @@ def test_java_producer_speaks_the_transactions_of_the_level(
     transact(agent(JAVA), featured_broker.bootstrap, topic)
     records = agent(CONFLUENT).read(featured_broker.bootstrap, topic, 0, isolation="read_committed", until="end")
     assert [record.value for record in records] == [b"commit", b"commit"]
-    wait_until(lambda: epoch_of(connection, topic) == epochs, timeout_s=10, what=f"the producer's epoch is {epochs}")
+    wait_until(lambda: epoch_of(connection, topic) == epochs, timeout_s=60, what=f"the producer's epoch is {epochs}")
     assert state_versions(agent(CONFLUENT), featured_broker.bootstrap, topic) == {record_version}
 
 
@@ -314,7 +314,7 @@ def test_a_producer_is_fenced_as_before_transactions_v2(
     first, second = RawProducer(connection, topic, OLD), RawProducer(connection, topic, OLD)
     assert first.init() == "NONE"
     assert first.add(topic) == "NONE"
-    assert wait_until(lambda: first.produce(topic), timeout_s=10, what="a record is taken") == "NONE"
+    assert wait_until(lambda: first.produce(topic), timeout_s=60, what="a record is taken") == "NONE"
     assert second.init() == "NONE"
     assert (second.producer_id, second.epoch) == (first.producer_id, first.epoch + 2)
     assert first.commit() == "PRODUCER_FENCED"
@@ -337,8 +337,8 @@ def test_without_group_version_there_are_no_consumer_groups(
         return name_of(ask(connection, "consumer_group_describe", 1, **asked).groups[0].error_code)
 
     transient = {"COORDINATOR_NOT_AVAILABLE", "COORDINATOR_LOAD_IN_PROGRESS", "NOT_COORDINATOR"}
-    wait_until(lambda: ask(connection, "find_coordinator", 3, key_type=0, key=topic).error_code == 0, timeout_s=20, what="groups")
-    wait_until(lambda: beat() not in transient, timeout_s=20, what="the group's coordinator is there")
+    wait_until(lambda: ask(connection, "find_coordinator", 3, key_type=0, key=topic).error_code == 0, timeout_s=60, what="groups")
+    wait_until(lambda: beat() not in transient, timeout_s=60, what="the group's coordinator is there")
     assert (beat(), describe()) == ("NONE", "NONE")
     features.set("group.version", 0)
     assert (beat(), describe()) == ("UNSUPPORTED_VERSION", "UNSUPPORTED_VERSION")

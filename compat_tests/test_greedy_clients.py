@@ -19,13 +19,13 @@ from compat_tests.harness import broker as brokers
 from compat_tests.harness.broker import CLASSES, Broker
 from compat_tests.harness.raw import KEYS, RawConnection, batch, framed
 from compat_tests.harness.topics import create_topic
-from wirekafka.api.api_versions import ApiVersionsRequest
 from wirekafka.api.metadata import MetadataRequest, MetadataRequestTopic
 from wirekafka.api.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
 from wirekafka.api.produce.messages import PartitionProduceData, ProduceRequest, TopicProduceData
 from wirekafka.api.registry import APIS
 from wirekafka.wire.codec import encode
 from wirekafka.wire.compression import Compression
+from wirekafka.wire.messages.api_versions import ApiVersionsRequest
 from wirekafka.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from wirekafka.wire.types import Message
 

@@ -82,7 +82,7 @@ class Flow:
                 return f"{who}: {error}"
             self.generations[who] = answer.generation_id
             # The leader's letter is known once the leader has its own answer.
-            wait_until(lambda: answer.leader in self.letters, timeout_s=10, what="the leader is answered too")
+            wait_until(lambda: answer.leader in self.letters, timeout_s=60, what="the leader is answered too")
             skips = ", skips" if getattr(answer, "skip_assignment", False) else ""
             count = f", of {len(answer.members)}" if answer.members else ""
             return f"{who}: {answer.generation_id} {answer.protocol_name} led by {self.letters[answer.leader]}{count}{skips}"
@@ -117,7 +117,7 @@ class Flow:
         return f"{who}: {code}"
 
     def beat_until(self, who: str, wanted: str, instance: str | None = None) -> str:
-        wait_until(lambda: self.beat(who, instance) == f"{who}: {wanted}", timeout_s=20, what=f"{who} is told {wanted}")
+        wait_until(lambda: self.beat(who, instance) == f"{who}: {wanted}", timeout_s=60, what=f"{who} is told {wanted}")
         return self.beat(who, instance)
 
     def leave(self, *whos: str, instances: Sequence[str] = ()) -> str:
@@ -145,7 +145,7 @@ def small_broker(broker_kind: str, tmp_path_factory: pytest.TempPathFactory) -> 
     with brokers.running(CLASSES[broker_kind](tmp_path_factory.mktemp("small-groups"), SETTINGS)) as running:
         with RawConnection(running.address) as connection:
             stage = Stage(connection, running.address, "somebody")
-            wait_until(stage.has_coordinator, timeout_s=30, what="the coordinator is known")
+            wait_until(stage.has_coordinator, timeout_s=60, what="the coordinator is known")
             create_topic(running.bootstrap, "somebody", 1)
             assert stage.commit() == "NONE"
         yield running

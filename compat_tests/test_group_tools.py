@@ -69,7 +69,7 @@ class Group:
             count += message is not None and message.error() is None
             return count == 14
 
-        wait_until(has_read, timeout_s=40, what=f"{self.name} has read")
+        wait_until(has_read, timeout_s=60, what=f"{self.name} has read")
         self.consumer.commit(asynchronous=False)
 
     def run(self, *arguments: str) -> Outcome:

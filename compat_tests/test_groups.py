@@ -61,7 +61,7 @@ def wait_until_assigned(
         raise AssertionError(f"{error}: {'; '.join(map(str, members))}") from None
 
 
-def wait_until_read(members: Iterable[Member], records: Iterable[Record], *, timeout_s: float = 40) -> None:
+def wait_until_read(members: Iterable[Member], records: Iterable[Record], *, timeout_s: float = 60) -> None:
     """Waits until the members together have read all records."""
     members = list(members)
     wanted = {record.value for record in records}

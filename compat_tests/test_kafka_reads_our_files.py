@@ -126,7 +126,7 @@ def set_topic_config(broker: Broker, topic: str, name: str, value: str) -> None:
     entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    admin.incremental_alter_configs([resource])[resource].result(20)
+    admin.incremental_alter_configs([resource])[resource].result(60)
 
 
 def read_all(broker: Broker, topic: str, isolation: str = "read_uncommitted") -> list[Found]:
@@ -134,7 +134,7 @@ def read_all(broker: Broker, topic: str, isolation: str = "read_uncommitted") ->
     settings = {"group.id": "unused", "enable.auto.commit": False, "enable.partition.eof": True, "fetch.wait.max.ms": 50}
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, "isolation.level": isolation, **settings})
     try:
-        partitions = consumer.list_topics(topic, timeout=20).topics[topic].partitions
+        partitions = consumer.list_topics(topic, timeout=60).topics[topic].partitions
         consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in partitions])
         found: list[Found] = []
         ended: set[int] = set()

@@ -50,7 +50,7 @@ def write(producer: RawProducer, word: str) -> None:
     if producer.protocol == OLD:
         assert producer.add(TOPIC, [0, 1]) == "NONE NONE"
     for partition in range(2):
-        wait_until(lambda p=partition: producer.produce(TOPIC, word, partition=p) == "NONE", timeout_s=10, what="it is taken")
+        wait_until(lambda p=partition: producer.produce(TOPIC, word, partition=p) == "NONE", timeout_s=60, what="it is taken")
 
 
 def fill(connection: RawConnection) -> dict[str, RawProducer]:
@@ -87,7 +87,7 @@ def described(connection: RawConnection) -> dict[str, tuple[object, ...]]:
             for each in states
         }
 
-    return wait_until(find, timeout_s=20, what="the transactions are complete") or {}
+    return wait_until(find, timeout_s=60, what="the transactions are complete") or {}
 
 
 def go_on(connection: RawConnection, before: Mapping[str, RawProducer]) -> dict[str, int]:
@@ -129,7 +129,7 @@ def adopt(
 ) -> tuple[dict[str, tuple[object, ...]], dict[str, int], list[list[str]]]:
     """Returns the descriptions, the new ids and the values after a broker has continued another's transactions."""
     with RawConnection(broker.address) as connection:
-        wait_until(lambda: has_coordinators(connection), timeout_s=30, what="the coordinators are known")
+        wait_until(lambda: has_coordinators(connection), timeout_s=60, what="the coordinators are known")
         after = described(connection)
         new_ids = go_on(connection, producers)
         described(connection)
@@ -148,7 +148,7 @@ def exchange(tmp_path_factory: pytest.TempPathFactory) -> Exchange:
         with brokers.running(broker):
             create_topic(broker.bootstrap, TOPIC, 2)
             with RawConnection(broker.address) as connection:
-                wait_until(lambda connection=connection: has_coordinators(connection), timeout_s=30, what="coordinators")
+                wait_until(lambda connection=connection: has_coordinators(connection), timeout_s=60, what="coordinators")
                 producers[name] = fill(connection)
                 before[name] = described(connection)
             if broker is wirekafka:

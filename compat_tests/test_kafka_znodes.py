@@ -82,7 +82,7 @@ def admin(kafka: Broker) -> AdminClient:
 
 
 def create_topic(admin: AdminClient, name: str, partitions: int, config: dict[str, str]) -> None:
-    admin.create_topics([NewTopic(name, partitions, 1, config=config)])[name].result(30)
+    admin.create_topics([NewTopic(name, partitions, 1, config=config)])[name].result(60)
 
 
 def all_znodes(client: KazooClient, path: str = "/") -> dict[str, bytes | None]:
@@ -204,14 +204,14 @@ def test_kafka_acts_on_the_znodes_that_we_write(client: KazooClient, admin: Admi
         return lambda: client.exists(path) is None
 
     def partition_count(topic: str) -> int:
-        found = admin.list_topics(timeout=10).topics.get(topic)
+        found = admin.list_topics(timeout=60).topics.get(topic)
         return 0 if found is None else len(found.partitions)
 
     topic_id = new_topic_id()
     assignment = TopicAssignment(topic_id, {index: ReplicaAssignment((1,)) for index in range(3)}, {"wirekafka": {"x": 1}})
     client.create(paths.configs("topics", "ours"), EntityConfigs({"retention.ms": "77"}).write())
     client.create(paths.topic("ours"), assignment.write())
-    wait_until(lambda: partition_count("ours") == 3, timeout_s=30, what="Kafka serves the topic")
+    wait_until(lambda: partition_count("ours") == 3, timeout_s=60, what="Kafka serves the topic")
     assert TopicAssignment.read("ours", client.get(paths.topic("ours"))[0]) == assignment
 
     changed = EntityConfigs({"retention.ms": "88", "flush.ms": "9"})
@@ -220,9 +220,9 @@ def test_kafka_acts_on_the_znodes_that_we_write(client: KazooClient, admin: Admi
 
     def retention() -> str:
         resource = confluent_kafka.admin.ConfigResource(confluent_kafka.admin.ResourceType.TOPIC, "ours")
-        return str(admin.describe_configs([resource])[resource].result(10)["retention.ms"].value)
+        return str(admin.describe_configs([resource])[resource].result(60)["retention.ms"].value)
 
-    wait_until(lambda: retention() == "88", timeout_s=30, what="Kafka applies the configs")
+    wait_until(lambda: retention() == "88", timeout_s=60, what="Kafka applies the configs")
 
     partition = TopicPartition("ours", 1)
     for path, data in [
@@ -230,13 +230,13 @@ def test_kafka_acts_on_the_znodes_that_we_write(client: KazooClient, admin: Admi
         (paths.PREFERRED_REPLICA_ELECTION, write_preferred_replica_election([partition])),
     ]:
         client.create(path, data)
-        wait_until(gone(path), timeout_s=30, what=f"the controller has deleted {path}")
+        wait_until(gone(path), timeout_s=60, what=f"the controller has deleted {path}")
     for prefix, data in [
         (paths.ISR_CHANGE_PREFIX, write_isr_change([partition])),
         (paths.LOG_DIR_EVENT_PREFIX, write_log_dir_event(1)),
     ]:
         path = client.create(prefix, data, sequence=True)
-        wait_until(gone(path), timeout_s=30, what=f"the controller has deleted {path}")
+        wait_until(gone(path), timeout_s=60, what=f"the controller has deleted {path}")
 
     client.create(paths.deleted_topic("ours"), None)
-    wait_until(gone(paths.topic("ours")), timeout_s=30, what="Kafka has deleted the topic")
+    wait_until(gone(paths.topic("ours")), timeout_s=60, what="Kafka has deleted the topic")

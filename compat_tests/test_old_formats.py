@@ -149,7 +149,7 @@ def test_a_group_is_shared_by_an_old_client_and_a_modern_one(
             member.refresh()
         return sorted(sum((member.assigned or [] for member in members), [])) == [0, 1, 2, 3] and all(m.assigned for m in members)
 
-    wait_until(is_shared, timeout_s=40, what="both have partitions")
+    wait_until(is_shared, timeout_s=60, what="both have partitions")
     written = [record for partition in range(4) for record in plain_records(20, partition)]
     agent(KAFKA_PYTHON).produce(broker.bootstrap, topic, written)
 
@@ -158,7 +158,7 @@ def test_a_group_is_shared_by_an_old_client_and_a_modern_one(
             member.refresh()
         return sum(len(member.records) for member in members) >= len(written)
 
-    wait_until(have_read, timeout_s=40, what="both have read")
+    wait_until(have_read, timeout_s=60, what="both have read")
     assert all(len(member.records) == 40 for member in members)
 
 

@@ -66,7 +66,7 @@ def test_a_signal_ends_it_within_two_seconds_with_clients_connected(
             member.refresh()
         return sum(len(member.records) for member in members) >= 1000
 
-    wait_until(have_read, timeout_s=30, what="the members have read and wait for more")
+    wait_until(have_read, timeout_s=60, what="the members have read and wait for more")
     idle = [RawConnection(broker.address) for _ in range(50)]
     started = time.monotonic()
     assert broker.terminate(number=number) == 0
@@ -176,7 +176,7 @@ log.retention.check.interval.ms=300000
             assert found is not None, line
             assert str(tmp_path / "logs") in line
             admin = AdminClient({"bootstrap.servers": f"127.0.0.1:{found[1]}"})
-            assert list(admin.list_topics(timeout=20).brokers) == [1]
+            assert list(admin.list_topics(timeout=60).brokers) == [1]
         finally:
             process.terminate()
 
@@ -188,7 +188,7 @@ def test_everything_survives_a_restart(make_broker: Callable[..., Broker], agent
     written = numbered(200)
     agent(CONFLUENT).produce(broker.bootstrap, "kept", written, codec="snappy")
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    admin.delete_topics(["deleted"])["deleted"].result(20)
+    admin.delete_topics(["deleted"])["deleted"].result(60)
     with RawConnection(broker.address) as connection:
         before = connection.ask(MetadataRequest(), 12)
     broker.terminate()
@@ -202,7 +202,7 @@ def test_everything_survives_a_restart(make_broker: Callable[..., Broker], agent
     assert agent(AIOKAFKA).read(broker.bootstrap, "kept", 200) == written
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     resource = ConfigResource(ResourceType.TOPIC, "kept")
-    assert admin.describe_configs([resource])[resource].result(20)["retention.ms"].value == "123456789"
+    assert admin.describe_configs([resource])[resource].result(60)["retention.ms"].value == "123456789"
     more = numbered(50, 200)
     agent(KAFKA_PYTHON).produce(broker.bootstrap, "kept", more)
     assert agent(AIOKAFKA).read(broker.bootstrap, "kept", 250) == written + more

@@ -377,7 +377,7 @@ def test_share_groups_are_listed_described_reset_and_deleted(
         (state,) = columns(tools_jvm.check(tools.SHARE_GROUPS, *group, "--describe", "--state").out)
         return state["STATE"] == "Empty"
 
-    wait_until(is_empty, timeout_s=20, what="the group is empty")
+    wait_until(is_empty, timeout_s=60, what="the group is empty")
     tools_jvm.check(tools.SHARE_GROUPS, *group, *reset, "--execute")
     (offset,) = columns(tools_jvm.check(tools.SHARE_GROUPS, *group, "--describe").out)
     assert (offset["START-OFFSET"], offset["LAG"]) == ("0", "8")
@@ -385,7 +385,7 @@ def test_share_groups_are_listed_described_reset_and_deleted(
     again = members.poll_until("b", 8)
     assert [(record.offset, record.delivery_count) for record in again][0] == (0, 1)
     members.close_member("b")
-    wait_until(is_empty, timeout_s=20, what="the group is empty")
+    wait_until(is_empty, timeout_s=60, what="the group is empty")
     deleted = tools_jvm.check(tools.SHARE_GROUPS, *group, "--delete-offsets", "--topic", topic)
     assert topic in deleted.out
     tools_jvm.check(tools.SHARE_GROUPS, *group, "--delete")

@@ -149,7 +149,7 @@ def test_a_batch_begins_where_deleted_records_end(
     writer.produce(broker.bootstrap, topic, numbered(0, 0, 50))
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     place = TopicPartition(topic, 0, 33)
-    assert admin.delete_records([place])[place].result(20).low_watermark == 33
+    assert admin.delete_records([place])[place].result(60).low_watermark == 33
     assert values(read(subscribe=topic)) == names((0, range(33, 50)))
 
 
@@ -179,7 +179,7 @@ def test_a_running_stream_sees_new_records_and_new_partitions(
         writer.produce(broker.bootstrap, topic, numbered(0, 0, 1200))
         wait_until(lambda: running.rows() == names((0, range(1200))), timeout_s=60, what="the records are read", poll_s=0.3)
         admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-        admin.create_partitions([NewPartitions(topic, 2)])[topic].result(20)
+        admin.create_partitions([NewPartitions(topic, 2)])[topic].result(60)
         writer.produce(broker.bootstrap, topic, numbered(1, 0, 20))
         expected = names((0, range(1200)), (1, range(20)))
         wait_until(lambda: running.rows() == expected, timeout_s=60, what="the new partition is read", poll_s=0.3)

@@ -30,7 +30,7 @@ SNAPSHOTS = {"metadata.log.max.record.bytes.between.snapshots": "100", "offsets.
 def configs_of(broker: Broker, type_: ResourceType, name: str, source: ConfigSource) -> dict[str, str]:
     resource = ConfigResource(type_, name)
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    found = admin.describe_configs([resource])[resource].result(timeout=20)
+    found = admin.describe_configs([resource])[resource].result(60)
     return {entry.name: entry.value for entry in found.values() if entry.source == source.value}
 
 
@@ -55,7 +55,7 @@ def kafka(
         of_all = (*server, "--alter", "--entity-type", "brokers", "--entity-default")
         tools_jvm.check(tools.CONFIGS, *of_all, "--add-config", "log.retention.ms=86400000")
         admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
-        admin.delete_topics(["gone"])["gone"].result(timeout=20)
+        admin.delete_topics(["gone"])["gone"].result(60)
         agent(CONFLUENT).produce(kafka.bootstrap, "kept", [Record(b"key", b"value")])
         described = tools_jvm.check(tools.CONFIGS, *server, "--describe", "--entity-type", "topics").out
         (kafka.directory / "settings.txt").write_text(described)
@@ -82,7 +82,7 @@ def test_takeover_of_kraft_keeps_topics_and_brokers_settings(
         assert topic_configs(wirekafka, "plain") == {}
         everywhere = configs_of(wirekafka, ResourceType.BROKER, "1", ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG)
         assert everywhere["log.retention.ms"] == "86400000"
-        assert sorted(AdminClient({"bootstrap.servers": wirekafka.bootstrap}).list_topics(timeout=20).topics) == ["kept", "plain"]
+        assert sorted(AdminClient({"bootstrap.servers": wirekafka.bootstrap}).list_topics(timeout=60).topics) == ["kept", "plain"]
         assert [record.value for record in agent(CONFLUENT).read(wirekafka.bootstrap, "kept", 1)] == [b"value"]
         wirekafka.terminate()
         wirekafka.start()

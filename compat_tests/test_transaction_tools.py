@@ -57,14 +57,14 @@ def hanging(trusting_broker: Broker, connection: RawConnection, topic: str) -> R
     producer = RawProducer(connection, topic, OLD)
     assert producer.init() == "NONE"
     assert producer.add(topic) == "NONE"
-    wait_until(lambda: producer.produce(topic) == "NONE", timeout_s=10, what="a record is taken")
+    wait_until(lambda: producer.produce(topic) == "NONE", timeout_s=60, what="a record is taken")
     assert producer.commit() == "NONE"
 
     def is_over() -> bool:
         (described,) = ask(connection, "describe_producers", 0, topics=[{"name": topic, "partition_indexes": [0]}]).topics
         return all(each.current_txn_start_offset < 0 for each in described.partitions[0].active_producers)
 
-    wait_until(is_over, timeout_s=10, what="the transaction before is over")
+    wait_until(is_over, timeout_s=60, what="the transaction before is over")
     assert producer.produce(topic, "hanging", timestamp_ms=int(time.time() * 1000) - 3_600_000) == "NONE"
     return producer
 
@@ -101,7 +101,7 @@ def test_transactions_are_listed_and_described(
         (row,) = run("describe", "--transactional-id", topic)
         return row["TransactionState"]
 
-    wait_until(lambda: state() == "CompleteCommit", timeout_s=20, what="the transaction is complete")
+    wait_until(lambda: state() == "CompleteCommit", timeout_s=60, what="the transaction is complete")
     (written,) = run("describe-producers", "--topic", topic, "--partition", "1")
     assert written["CurrentTransactionStartOffset"] == "None"
     producer.close()

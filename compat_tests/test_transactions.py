@@ -72,7 +72,7 @@ def group_offset(bootstrap: str, group: str, topic: str, *, is_stable: bool = Tr
     """Returns the committed offset of partition 0; None if there is none."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     asked = [ConsumerGroupTopicPartitions(group, [TopicPartition(topic, 0)])]
-    found = admin.list_consumer_group_offsets(asked, require_stable=is_stable)[group].result(20)
+    found = admin.list_consumer_group_offsets(asked, require_stable=is_stable)[group].result(60)
     offset = found.topic_partitions[0].offset
     return None if offset < 0 else offset
 
@@ -186,7 +186,7 @@ def test_a_transaction_that_takes_too_long_is_aborted(place: Place) -> None:
     other.begin()
     other.send(place.topic, "other")
     other.commit()
-    wait_until(lambda: place.committed() == ["other"], timeout_s=15, what="the open transaction is out of the way")
+    wait_until(lambda: place.committed() == ["other"], timeout_s=60, what="the open transaction is out of the way")
     with pytest.raises(AgentError):
         slow.commit()
     again = place.open()
@@ -204,7 +204,7 @@ def test_offsets_are_committed_with_the_transaction_or_not_at_all(place: Place) 
     producer.offsets(group, place.topic, {0: 5})
     producer.send(place.topic, "five")
     producer.commit()
-    wait_until(lambda: group_offset(place.bootstrap, group, place.topic) == 5, timeout_s=10, what="5 is committed")
+    wait_until(lambda: group_offset(place.bootstrap, group, place.topic) == 5, timeout_s=60, what="5 is committed")
     producer.begin()
     producer.offsets(group, place.topic, {0: 9})
     producer.send(place.topic, "nine")
@@ -217,7 +217,7 @@ def test_offsets_are_committed_with_the_transaction_or_not_at_all(place: Place) 
     producer.begin()
     producer.offsets(group, place.topic, {0: 7})
     producer.commit()
-    wait_until(lambda: group_offset(place.bootstrap, group, place.topic) == 7, timeout_s=10, what="7 is committed")
+    wait_until(lambda: group_offset(place.bootstrap, group, place.topic) == 7, timeout_s=60, what="7 is committed")
     assert place.committed() == ["five"]
 
 
@@ -273,7 +273,7 @@ def test_a_transaction_is_made_in_every_version_of_every_request(
     newest_of_old = {"produce": 11, "end_txn": 4, "txn_offset_commit": 4}
     oldest_of_v2 = {"produce": 12, "end_txn": 5, "txn_offset_commit": 5}
     with RawConnection(broker.address) as connection:
-        wait_until(lambda: has_coordinators(connection, topic), timeout_s=20, what="the coordinators are known")
+        wait_until(lambda: has_coordinators(connection, topic), timeout_s=60, what="the coordinators are known")
         producer = RawProducer(connection, topic, protocol)
         newest = served(connection)
         for api, key in APIS_OF_A_TRANSACTION.items():
@@ -295,4 +295,4 @@ def test_a_transaction_is_made_in_every_version_of_every_request(
     place = Place(agent(CONFLUENT), broker.bootstrap, topic)
     assert place.committed() == ["committed"] * 4
     assert place.uncommitted() == ["aborted"] * 2 + ["committed"] * 4
-    wait_until(lambda: group_offset(place.bootstrap, topic, topic) == offset, timeout_s=10, what="the offset is committed")
+    wait_until(lambda: group_offset(place.bootstrap, topic, topic) == offset, timeout_s=60, what="the offset is committed")

@@ -71,7 +71,7 @@ class Broker:
             host (Linux has 127.0.0.0/8), so that no other process takes the port while the broker is down.
     """
 
-    ready_timeout_s = 30.0
+    ready_timeout_s = 120.0
 
     def __init__(
         self, directory: Path, settings: Mapping[str, str] = {}, *, advertised: str | None = None, keeps_address: bool = False
@@ -118,7 +118,7 @@ class Broker:
         """Whether the process runs."""
         return self.process is not None and self.process.poll() is None
 
-    def terminate(self, timeout_s: float = 30.0, *, number: signal.Signals = signal.SIGTERM) -> int:
+    def terminate(self, timeout_s: float = 60.0, *, number: signal.Signals = signal.SIGTERM) -> int:
         """Sends SIGTERM, or another signal, and waits for the end; returns the exit code."""
         assert self.process is not None
         self.process.send_signal(number)
@@ -229,7 +229,7 @@ class ApacheKafka(Broker):
     between.
     """
 
-    ready_timeout_s = 90.0
+    ready_timeout_s = 180.0
     profile = jars.KAFKA
     logging_flags = (f"-Dlog4j2.configurationFile={jars.HERE / 'java' / 'log4j2.properties'}",)
 
@@ -268,7 +268,7 @@ class ApacheKafka(Broker):
         properties = str(self.directory / "server.properties")
         arguments = ["format", "--cluster-id", "4L6g3nShT-eMCtK--X86sw", "--config", properties, "--ignore-formatted"]
         with self.log_path.open("ab") as log:
-            subprocess.run(command + arguments, check=True, stdout=log, stderr=log, timeout=60)
+            subprocess.run(command + arguments, check=True, stdout=log, stderr=log, timeout=180)
 
     def start(self) -> None:
         self.data_dir.mkdir(parents=True, exist_ok=True)

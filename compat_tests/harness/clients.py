@@ -336,12 +336,12 @@ class Member(Agent):
                 self.failure = fields[1]
         assert self.failure is None, f"{self.client}: {self.failure}\n{self.log_tail()}"
 
-    def leave(self, timeout_s: float = 20) -> None:
+    def leave(self, timeout_s: float = 60) -> None:
         """Makes the member leave the group, and waits until it has left."""
         self._send("leave")
         self.wait_until_left(timeout_s)
 
-    def wait_until_left(self, timeout_s: float = 20) -> None:
+    def wait_until_left(self, timeout_s: float = 60) -> None:
         """Waits until a member that leaves by itself has left."""
 
         def left() -> bool:

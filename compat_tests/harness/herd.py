@@ -61,10 +61,15 @@ JAVA = Library("java", None, members_per_process=5)
 
 
 class Host:
-    """A process that has members, or forks them."""
+    """A process that has members, or forks them.
+
+    Attributes:
+        leaving: the members that were told to leave, and may not have left yet.
+    """
 
     def __init__(self, library: Library, log: Path, events: queue.SimpleQueue[str]) -> None:
         self.library = library
+        self.leaving: list[str] = []
         with log.open("ab") as errors:
             self.process = subprocess.Popen(
                 library.command(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True
@@ -166,6 +171,7 @@ class Herd:
         """Makes a member leave."""
         assert place.member is not None
         place.host.tell("leave", place.member)
+        place.host.leaving.append(place.member)
         place.member = None
         self.counts["left"] += 1
 
@@ -182,11 +188,12 @@ class Herd:
         now_ns = time.monotonic_ns()
         place.host.close()
         mates = [each for each in self.places if each.host is place.host]
+        killed = [mate.member for mate in mates if mate.member is not None]
+        for member in (*killed, *place.host.leaving):
+            self._lines.put(f"{now_ns}\t{member}\tkilled")
+        self.counts["killed"] += len(killed)
         host = self._host(place.library)
         for mate in mates:
-            if mate.member is not None:
-                self._lines.put(f"{now_ns}\t{mate.member}\tkilled")
-                self.counts["killed"] += 1
             mate.member, mate.host = None, host
         return mates
 

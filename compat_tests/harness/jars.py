@@ -19,11 +19,15 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent.parent
 CACHE = HERE.parent / ".cache"
 POM = HERE / "java" / "pom.xml"
+PEERS_POM = HERE / "java" / "peers.xml"
 SOURCES = HERE / "java" / "src"
 
 KAFKA = "kafka-4.3.1"
 OLDER_KAFKA = "kafka-3.9.1"
 OLD_CLIENTS = "kafka-0.10.0.0"
+PEER_2_8 = "kafka-2.8.2"
+PEER_3_3 = "kafka-3.3.2"
+TOOLS_3_9 = "kafka-tools-3.9.1"
 STREAMS = "kafka-streams-4.3.1"
 SPARK_PIPELINES = "spark-pipelines-4.0.0"
 
@@ -58,11 +62,12 @@ def made_once(target: Path, make: Callable[[Path], None]) -> Path:
 @cache
 def jars(profile: str) -> Path:
     """Returns the directory with the jars of one profile of the pom."""
-    digest = hashlib.sha256(POM.read_bytes()).hexdigest()[:12]
+    pom = PEERS_POM if profile in (PEER_2_8, PEER_3_3, TOOLS_3_9) else POM
+    digest = hashlib.sha256(pom.read_bytes()).hexdigest()[:12]
 
     def resolve(target: Path) -> None:
         goal = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={target}"]
-        subprocess.run(["mvn", "-q", "-B", "-f", str(POM), "-P", profile, *goal], check=True, timeout=600)
+        subprocess.run(["mvn", "-q", "-B", "-f", str(pom), "-P", profile, *goal], check=True, timeout=600)
 
     with locked("maven"):
         return made_once(CACHE / "jars" / f"{profile}-{digest}", resolve)

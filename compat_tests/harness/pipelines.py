@@ -157,7 +157,7 @@ class PipelineProcess:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         self.process.wait()
-        wait_until(lambda: not session_members(self.process_id), timeout_s=10, what=f"the processes of {self} are dead")
+        wait_until(lambda: not session_members(self.process_id), timeout_s=60, what=f"the processes of {self} are dead")
 
     @property
     def process_id(self) -> int:

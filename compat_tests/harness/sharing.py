@@ -41,7 +41,7 @@ class ShareClient:
         with log.open("ab") as errors:
             self.process = subprocess.Popen(_command(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True)
 
-    def _ask(self, *fields: object, timeout_s: float = 60) -> list[list[str]]:
+    def _ask(self, *fields: object, timeout_s: float = 120) -> list[list[str]]:
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.write("\t".join(map(str, fields)) + "\n")
@@ -73,7 +73,7 @@ class ShareClient:
             for _, topic, partition, offset, count, value in self._ask("poll", name, timeout_ms)
         ]
 
-    def poll_until(self, name: str, count: int, timeout_s: float = 30) -> list[Shared]:
+    def poll_until(self, name: str, count: int, timeout_s: float = 60) -> list[Shared]:
         """Polls without accepting until the first records come; in explicit mode the next poll needs their acknowledgement."""
         for _ in range(int(timeout_s * 2)):
             found = self.poll(name)

@@ -31,6 +31,9 @@ CONSOLE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
 CONSOLE_SHARE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleShareConsumer"
 SHARE_GROUPS = "org.apache.kafka.tools.consumer.group.ShareGroupCommand"
 VERIFIABLE_PRODUCER = "org.apache.kafka.tools.VerifiableProducer"
+LEADER_ELECTION = "org.apache.kafka.tools.LeaderElectionCommand"
+REPLICA_VERIFICATION = "org.apache.kafka.tools.ReplicaVerificationTool"
+ZOOKEEPER_SHELL = "org.apache.zookeeper.ZooKeeperMainWithTlsSupportForKafka"
 VERIFIABLE_CONSUMER = "org.apache.kafka.tools.VerifiableConsumer"
 
 
@@ -60,7 +63,7 @@ class Tools:
         with log.open("ab") as errors:
             self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True)
 
-    def run(self, tool: str, *arguments: str, timeout_s: float = 60) -> Outcome:
+    def run(self, tool: str, *arguments: str, timeout_s: float = 120) -> Outcome:
         """Runs a tool; returns its result without the log lines of clients, because these may belong to earlier tools."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
@@ -78,7 +81,7 @@ class Tools:
         told = (LEFT_BEHIND.sub("", base64.b64decode(text).decode()) for text in (out, err))
         return Outcome(int(code), *told)
 
-    def check(self, tool: str, *arguments: str, timeout_s: float = 60) -> Outcome:
+    def check(self, tool: str, *arguments: str, timeout_s: float = 120) -> Outcome:
         """Runs a tool that must succeed."""
         outcome = self.run(tool, *arguments, timeout_s=timeout_s)
         assert outcome.code == 0, f"{tool} {' '.join(arguments)}: {outcome}"
@@ -90,7 +93,7 @@ class Tools:
         self.process.communicate()
 
 
-def run_alone(tool: str, *arguments: str, input_text: str | None = None, timeout_s: float = 60) -> Outcome:
+def run_alone(tool: str, *arguments: str, input_text: str | None = None, timeout_s: float = 120) -> Outcome:
     """Runs a tool in a JVM of its own, as the tool's start script does."""
     command = jars.java_command(jars.KAFKA, tool, flags=LOGGING)
     done = subprocess.run(

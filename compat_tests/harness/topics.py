@@ -13,12 +13,12 @@ def create_topic(bootstrap: str, name: str, partition_count: int = 1, configs: M
     """Creates a topic and waits until every partition has a leader."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     request = NewTopic(name, num_partitions=partition_count, replication_factor=1, config=dict(configs))
-    admin.create_topics([request])[name].result(30)
+    admin.create_topics([request])[name].result(60)
 
     def has_leaders() -> bool:
-        found = admin.list_topics(timeout=10).topics.get(name)
+        found = admin.list_topics(timeout=60).topics.get(name)
         if found is None or found.error is not None:
             return False
         return len(found.partitions) == partition_count and all(p.leader >= 0 for p in found.partitions.values())
 
-    wait_until(has_leaders, timeout_s=20, what=f"{name} has its leaders")
+    wait_until(has_leaders, timeout_s=60, what=f"{name} has its leaders")

@@ -19,9 +19,12 @@ from compat_tests.harness.broker import OlderApacheKafka, random_loopback_host
 from compat_tests.harness.waiting import wait_until
 
 LOGGING = f"-Dlog4j.configuration=file:{jars.HERE / 'java' / 'log4j.properties'}"
-READY_TIMEOUT_S = 60.0
+READY_TIMEOUT_S = 120.0
 TICK_MS = 100
 """ZooKeeper grants session timeouts of 2 to 20 ticks; the configuration here grants up to 40,000 ms."""
+
+SERVING = b"Zookeeper version"
+"""The first words of the answer to `srvr` of a server that serves."""
 
 
 class ZooKeeper:
@@ -46,7 +49,7 @@ class ZooKeeper:
             "maxSessionTimeout": "40000",
             "maxClientCnxns": "0",
             "admin.enableServer": "false",
-            "4lw.commands.whitelist": "ruok",
+            "4lw.commands.whitelist": "srvr",
         }
         self._properties.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
 
@@ -64,17 +67,18 @@ class ZooKeeper:
         wait_until(self._is_serving, timeout_s=READY_TIMEOUT_S, what="ZooKeeper serves")
 
     def _is_serving(self) -> bool:
+        """Returns whether the server opens sessions. To `ruok` it answers earlier, and then a session may get no answer."""
         assert self._process is not None
         assert self._process.poll() is None, f"ZooKeeper ended:\n{self.log_path.read_text()[-3000:]}"
         with contextlib.suppress(OSError), socket.create_connection(self._address, timeout=1) as client:
-            client.sendall(b"ruok")
-            return client.recv(4) == b"imok"
+            client.sendall(b"srvr")
+            return client.recv(len(SERVING)) == SERVING
         return False
 
     def pause(self) -> None:
         """Stops the process (SIGSTOP), so that it is silent and keeps its connections. On return no thread of it runs."""
         self._signal(signal.SIGSTOP)
-        wait_until(self._is_stopped, timeout_s=10, what="ZooKeeper has stopped")
+        wait_until(self._is_stopped, timeout_s=60, what="ZooKeeper has stopped")
 
     def _is_stopped(self) -> bool:
         assert self._process is not None

@@ -264,7 +264,7 @@ def test_records_that_retention_has_deleted_are_no_loss(
     place = TopicPartition(topic, 0, 33)
     lake = ingest()
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    admin.delete_records([place])[place].result(20)
+    admin.delete_records([place])[place].result(60)
     report = audited(lakes=(lake.path,), claims_topic=f"{topic}-claims")
     assert found(report.findings.differences) == {}, "the lake shows that the claims were true"
     assert summed(report.findings.explained) == {"deleted": 33}
@@ -379,7 +379,7 @@ def test_lag_of_a_group_is_known(broker: Broker, audited: Audit, topic: str, pro
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": topic, "auto.offset.reset": "earliest", **settings})
     try:
         consumer.subscribe([topic])
-        wait_until(lambda: consumer.poll(0.1), timeout_s=30, what="the group reads")
+        wait_until(lambda: consumer.poll(0.1), timeout_s=60, what="the group reads")
         consumer.commit(offsets=[TopicPartition(topic, 0, 12), TopicPartition(topic, 1, 30)], asynchronous=False)
         report = audited()
     finally:

@@ -275,7 +275,7 @@ def test_missing_offsets_before_the_log_start_are_proven_only_if_they_are_accept
     assert asked(lake).is_proven
     admin = AdminClient({"bootstrap.servers": filled.bootstrap})
     for future in admin.delete_records([TopicPartition("short", 0, 5)]).values():
-        future.result(30)
+        future.result(60)
     (partition,) = asked(lake).partitions
     assert partition == PartitionReport("short", 0, 0, 8, row_count=6, deleted_count=1, unread_count=1)
     assert not asked(lake).is_proven

@@ -42,7 +42,7 @@ def replayed(broker: Broker, *arguments: str) -> dict[str, Any]:
 def read_topic(broker: Broker, topic: str) -> list[Message]:
     """Returns all records of a topic."""
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "reader", "enable.partition.eof": True})
-    count = len(consumer.list_topics(topic, timeout=10).topics[topic].partitions)
+    count = len(consumer.list_topics(topic, timeout=60).topics[topic].partitions)
     consumer.assign([TopicPartition(topic, partition, 0) for partition in range(count)])
     found: list[Message] = []
     ended = 0

@@ -114,7 +114,7 @@ def committed(bootstrap: str, topic: str) -> list[Any]:
     config = {"bootstrap.servers": bootstrap, "group.id": "reader", "isolation.level": "read_committed"}
     consumer = Consumer({**config, "enable.partition.eof": True})
     try:
-        if topic not in consumer.list_topics(timeout=10).topics:
+        if topic not in consumer.list_topics(timeout=60).topics:
             return []
         consumer.assign([TopicPartition(topic, 0, 0)])
         found: list[Any] = []
@@ -572,7 +572,7 @@ def set_max_message_bytes(bootstrap: str, topic: str, size: int) -> None:
     entry = ConfigEntry("max.message.bytes", str(size), incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.incremental_alter_configs([resource])[resource].result(30)
+    admin.incremental_alter_configs([resource])[resource].result(60)
 
 
 def test_a_large_dead_letter_is_written_as_soon_as_its_topic_takes_it(

@@ -543,6 +543,6 @@ def test_mapped_offsets_of_records_that_the_target_has_deleted_are_deleted_too(
         offsets.refresh()
         return offsets.prune() == 0
 
-    wait_until(is_pruned, timeout_s=30, what="the tombstone is read")
+    wait_until(is_pruned, timeout_s=60, what="the tombstone is read")
     commit(source.bootstrap, topic, topic, {0: 3})
     assert [row["target offset"] for row in groups_only(options, topic)] == [there[10][0]], "the first record that is left"

@@ -42,7 +42,7 @@ def ingest(bootstrap: str, topic: str, lake: Path) -> list[object]:
 def delete_records(bootstrap: str, topic: str, before: int) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
     for future in admin.delete_records([TopicPartition(topic, 0, before)]).values():
-        future.result(30)
+        future.result(60)
 
 
 def test_a_stream_stops_after_its_batch_at_a_signal_and_goes_on_later(

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import confluent_kafka
 import pytest
 
 from compat_tests.harness.broker import Broker
@@ -139,9 +140,17 @@ def test_frames_that_overlap_are_written_once_and_in_order(
         assert all(mapped.get((target, r.partition, r.offset)) == int(r.value or b"") for r in found)
 
 
+@pytest.mark.parametrize("linger_ms", [20, 3000], ids=["records were sent", "records wait"])
 def test_a_writer_that_was_replaced_cannot_commit(
-    broker: Broker, agent: Agents, sink: Callable[..., SinkOptions], topic: str
+    broker: Broker,
+    agent: Agents,
+    sink: Callable[..., SinkOptions],
+    topic: str,
+    monkeypatch: pytest.MonkeyPatch,
+    linger_ms: int,
 ) -> None:
+    producer = confluent_kafka.Producer
+    monkeypatch.setattr(confluent_kafka, "Producer", lambda settings: producer({**settings, "linger.ms": linger_ms}))
     made = plan(sink())
     zombie = SourcePartitionWriter(made, ("s", 0))
     zombie.write(arrow_batch(0, 10, topic))
@@ -167,7 +176,7 @@ def test_progress_whose_group_offset_has_expired_is_read_from_the_topic(
     list(write_partitions(plan(options), [arrow_batch(0, 10, topic), arrow_batch(0, 5, topic, source=("s", 1))]))
     group = options.identity("s", 0)
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    admin.delete_consumer_groups([group])[group].result(20)
+    admin.delete_consumer_groups([group])[group].result(60)
     writer = SourcePartitionWriter(plan(options), ("s", 0))
     assert writer.next_offset == 10
     writer.close()
@@ -187,9 +196,9 @@ def test_a_sink_whose_progress_topic_was_deleted_begins_again(
     options = sink()
     list(write_partitions(plan(options), [arrow_batch(0, 10, topic)]))
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    admin.delete_topics([options.progress_topic])[options.progress_topic].result(20)
+    admin.delete_topics([options.progress_topic])[options.progress_topic].result(60)
     wait_until(
-        lambda: options.progress_topic not in admin.list_topics(timeout=10).topics, timeout_s=30, what="the topic was deleted"
+        lambda: options.progress_topic not in admin.list_topics(timeout=60).topics, timeout_s=60, what="the topic was deleted"
     )
     writer = SourcePartitionWriter(plan(options), ("s", 0))
     assert writer.next_offset == 0

@@ -19,7 +19,7 @@ public final class Messages {
     public static void main(String[] ignored) throws Exception {
         BufferedReader lines = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line = lines.readLine(); line != null; line = lines.readLine()) {
-            String[] words = line.split(" ");
+            String[] words = line.split(" ", -1);
             System.out.println(copy(Short.parseShort(words[0]), words[1].equals("request"), Short.parseShort(words[2]), words[3]));
         }
     }
