@@ -17,6 +17,7 @@ from benchmarks.brokers import FLOOR, KINDS, delete_topics, open_broker
 from benchmarks.consumer_rows import CONSUMER_ROWS
 from benchmarks.group_rows import GROUP_ROWS
 from benchmarks.log_rows import LOG_ROWS, LogRow
+from benchmarks.replication_rows import REPLICATION_ROWS, ClusterRow, open_cluster
 from benchmarks.rows import RESTING, ROWS, SPARK_RECORDS, Figures, Row, Timing
 from benchmarks.spark_rows import SPARK_ROWS
 from benchmarks.transaction_rows import TRANSACTION_ROWS
@@ -24,7 +25,7 @@ from compat_tests.harness import jars
 from compat_tests.harness.broker import running
 
 OWN_ROWS = (*LOG_ROWS, *GROUP_ROWS, *CONSUMER_ROWS)
-NAMES = [row.name for row in (*RESTING, *ROWS, *TRANSACTION_ROWS, *SPARK_ROWS, *OWN_ROWS)]
+NAMES = [row.name for row in (*RESTING, *ROWS, *TRANSACTION_ROWS, *SPARK_ROWS, *REPLICATION_ROWS, *OWN_ROWS)]
 
 Results = dict[str, dict[str, dict[str, list[float]]]]
 
@@ -82,6 +83,28 @@ def measure_log(
         prepare()
         with tempfile.TemporaryDirectory(prefix="log-", dir=directory) as place:
             note("wirekafka", row, row.run(Path(place), timing), results)
+
+
+def measure_clusters(
+    kinds: Sequence[str],
+    rows: tuple[ClusterRow, ...],
+    timing: Timing,
+    directory: Path,
+    results: Results,
+    prepare: Callable[[], object],
+) -> None:
+    """Runs rows that start clusters of their own, on each kind of brokers in turn, and adds their figures to the results."""
+    for row in rows:
+        for kind in kinds:
+            if kind == FLOOR:
+                continue
+            click.echo(f"{kind}: {row.title}", err=True)
+            prepare()
+            with (
+                tempfile.TemporaryDirectory(prefix="cluster-", dir=directory) as place,
+                open_cluster(kind, Path(place)) as cluster,
+            ):
+                note(kind, row, row.run(cluster, timing), results)
 
 
 def note(kind: str, row: Row, figures: Figures, results: Results) -> None:
@@ -159,6 +182,7 @@ def main(
         tuple(row for row in rows if not names or row.name in names) for rows in (RESTING, (*ROWS, *TRANSACTION_ROWS))
     )
     loaded += tuple(row for row in SPARK_ROWS if row.name in names)
+    of_clusters = tuple(row for row in REPLICATION_ROWS if not names or row.name in names)
     of_log = tuple(row for row in OWN_ROWS if not names or row.name in names)
     try:
         load.program()
@@ -169,6 +193,7 @@ def main(
                     if kind != FLOOR:
                         measure_resting(kind, resting, timing, directory, results, prepare)
                 measure_in_turn(kinds, loaded, timing, directory, results, prepare)
+                measure_clusters(kinds, of_clusters, timing, directory, results, prepare)
                 kinds = kinds[::-1]  # the first broker may find the machine in another state
                 if "wirekafka" in kinds:
                     measure_log(of_log, timing, directory, results, prepare)
@@ -176,7 +201,7 @@ def main(
         raise click.ClickException(str(error)) from None
     finally:  # after a failure, the figures so far are shown too
         if results:
-            report.print_report(facts, (*resting, *loaded, *of_log), results)
+            report.print_report(facts, (*resting, *loaded, *of_clusters, *of_log), results)
         if json_path is not None:
             json_path.write_text(json.dumps({"machine": facts, "figures": results}, indent=2) + "\n")
 

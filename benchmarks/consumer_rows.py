@@ -15,10 +15,10 @@ from benchmarks.rows import Figure, Figures, Timing
 from compat_tests.harness.broker import running
 from compat_tests.harness.raw import RawConnection, framed
 from wirekafka.api.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-from wirekafka.api.create_topics import CreatableTopic, CreateTopicsRequest
 from wirekafka.api.find_coordinator import FindCoordinatorRequest
 from wirekafka.api.registry import APIS
 from wirekafka.wire.codec import decode, encode
+from wirekafka.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 
 MEMBERS = 1000
 TOPICS = [f"topic-{number:03}" for number in range(100)]

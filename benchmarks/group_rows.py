@@ -20,7 +20,6 @@ from benchmarks.processes import cpu_seconds, resident_bytes
 from benchmarks.rows import Figure, Figures, Timing
 from compat_tests.harness.broker import running
 from compat_tests.harness.raw import RawConnection, framed
-from wirekafka.api.create_topics import CreatableTopic, CreateTopicsRequest
 from wirekafka.api.heartbeat import HeartbeatRequest
 from wirekafka.api.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from wirekafka.api.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
@@ -28,6 +27,7 @@ from wirekafka.api.registry import APIS
 from wirekafka.api.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from wirekafka.errors import ErrorCode
 from wirekafka.wire.codec import decode, encode
+from wirekafka.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from wirekafka.wire.types import Message
 
 COMMITS = 10_000

@@ -6,6 +6,7 @@ import hashlib
 import json
 import shutil
 import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -89,19 +90,23 @@ def run(broker: Server, command: str, **options: object) -> None:
         raise LoadError(f"load {command} ended with {process.returncode}")
 
 
-def measure(broker: Server, command: str, **options: object) -> Measured:
+def measure(broker: Server | Sequence[Server], command: str, **options: object) -> Measured:
     """Runs a command and samples the broker at the beginning and the end of the measured time.
+
+    Args:
+        broker: the broker, or the brokers of a cluster: the load begins with the first one, and their CPU time is added up.
 
     Raises:
         LoadError: it failed.
     """
-    with start(broker, command, **options) as process:
+    measured = broker if isinstance(broker, Sequence) else [broker]
+    with start(measured[0], command, **options) as process:
         assert process.stdout is not None
         if process.stdout.readline() != "begin\n":
             raise LoadError(f"load {command} did not begin")
-        before = cpu_seconds(broker)
+        before = cpu_seconds(*measured)
         line = process.stdout.readline()
-        after = cpu_seconds(broker)
+        after = cpu_seconds(*measured)
         if not line.startswith("end "):
             raise LoadError(f"load {command} did not end")
     counted = json.loads(line.removeprefix("end "))

@@ -17,10 +17,10 @@ class Server(Protocol):
     def pid(self) -> int: ...
 
 
-def cpu_seconds(server: Server) -> float:
-    """Returns the CPU time of the server's process so far, user and system."""
-    times = psutil.Process(server.pid).cpu_times()
-    return times.user + times.system
+def cpu_seconds(*servers: Server) -> float:
+    """Returns the CPU time of the processes of all servers so far, user and system."""
+    times = [psutil.Process(server.pid).cpu_times() for server in servers]
+    return sum(each.user + each.system for each in times)
 
 
 def resident_bytes(server: Server) -> int:
