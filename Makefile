@@ -1,4 +1,5 @@
 # make run: one broker on 127.0.0.1:9092. make demo: flights through Spark. make test: every test. Everything lives in .venv; nothing else is touched.
+# make simulate SEEDS=10000: simulated clusters with faults, each of which a seed repeats. make planted: finds known bugs in them.
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -6,9 +7,10 @@ PYTHON ?= python3 python3.14 python3.13 python3.12 python3.11
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 ARGS ?=
 DEMO_ARGS ?=
+SEEDS ?= 200
 WORKERS ?= 2
 
-.PHONY: run demo test check bench docs format clean
+.PHONY: run demo test check bench simulate planted docs format clean
 
 run: $(VENV)/.installed
 	@exec $(BIN)/wirekafka serve $(ARGS)
@@ -28,6 +30,12 @@ check: $(VENV)/.installed-check
 
 bench: $(VENV)/.installed-bench
 	$(BIN)/python -m benchmarks $(ARGS)
+
+simulate: $(VENV)/.installed
+	$(BIN)/python -m wirekafka.simulation --seeds $(SEEDS) $(ARGS)
+
+planted: $(VENV)/.installed
+	$(BIN)/python -m wirekafka.simulation.planted $(ARGS)
 
 docs: $(VENV)/.installed
 	$(BIN)/python docs/generate.py
