@@ -140,9 +140,9 @@ def test_consumer_reads_from_the_replica_of_its_rack(cluster: MixedCluster, inde
             read.extend(message.value() for message in consumer.consume(100, timeout=0.2) if message.error() is None)
             return len(read) >= count and places[-1:] == [follower]
 
-        wait_until(lambda: has_read(100), timeout_s=30, what=f"the consumer reads from broker {follower}; it read from {places}")
+        wait_until(lambda: has_read(100), timeout_s=60, what=f"the consumer reads from broker {follower}; it read from {places}")
         cluster.produce("known", index, values[100:])
-        wait_until(lambda: has_read(200), timeout_s=30, what=f"the consumer reads from broker {follower}; it read from {places}")
+        wait_until(lambda: has_read(200), timeout_s=60, what=f"the consumer reads from broker {follower}; it read from {places}")
     finally:
         consumer.close()
     assert read == values
@@ -155,7 +155,7 @@ def test_tools_change_the_cluster_by_its_controller(cluster: MixedCluster, tools
     tools_jvm.check(tools.TOPICS, *bootstrap, "--create", *topic, *replicas, "--config", "retention.ms=5000")
     cluster.until_in_sync("tool", WIREKAFKA_ID)
     tools_jvm.check(tools.TOPICS, *bootstrap, "--alter", *topic, "--partitions", "4")
-    wait_until(lambda: len(cluster.describe("tool", WIREKAFKA_ID)) == 4, timeout_s=30, what="4 partitions", poll_s=0.1)
+    wait_until(lambda: len(cluster.describe("tool", WIREKAFKA_ID)) == 4, timeout_s=60, what="4 partitions", poll_s=0.1)
     cluster.until_in_sync("tool", WIREKAFKA_ID)
     shown = {each: tools_jvm.check(tools.TOPICS, *addresses[each], "--describe", *topic).lines() for each in addresses}
     assert shown[WIREKAFKA_ID] == shown[KAFKA_ID]
@@ -163,4 +163,4 @@ def test_tools_change_the_cluster_by_its_controller(cluster: MixedCluster, tools
     listed = tools_jvm.check(tools.REASSIGN_PARTITIONS, *bootstrap, "--list").out
     assert "No partition reassignments found." in listed
     tools_jvm.check(tools.TOPICS, *bootstrap, "--delete", *topic)
-    wait_until(lambda: not cluster.describe("tool", WIREKAFKA_ID), timeout_s=30, what="the topic is deleted", poll_s=0.1)
+    wait_until(lambda: not cluster.describe("tool", WIREKAFKA_ID), timeout_s=60, what="the topic is deleted", poll_s=0.1)

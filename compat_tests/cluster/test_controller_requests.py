@@ -59,7 +59,7 @@ def test_idempotent_producers_of_all_brokers_have_different_producer_ids(cluster
 
 
 def controller_id(cluster: MixedCluster) -> int:
-    return cluster.admin().list_topics(timeout=10).controller_id
+    return cluster.admin().list_topics(timeout=60).controller_id
 
 
 def test_in_sync_replicas_change_by_the_next_controller(cluster: MixedCluster) -> None:
@@ -113,6 +113,6 @@ def test_groups_find_a_coordinator_by_the_member(cluster: MixedCluster) -> None:
 
     wait_until(has_all, timeout_s=60, what="the group has read the topic")
     consumer.commit(asynchronous=False)
-    committed = consumer.committed([TopicPartition("grouped", index) for index in (0, 1)], timeout=10)
+    committed = consumer.committed([TopicPartition("grouped", index) for index in (0, 1)], timeout=60)
     assert sum(max(0, partition.offset) for partition in committed) == len(VALUES)
     consumer.close()

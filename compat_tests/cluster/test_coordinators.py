@@ -135,7 +135,7 @@ def test_offsets_are_committed_where_the_group_is(cluster: MixedCluster, broker_
     commit(cluster, group, 7)
     assert offsets_of(cluster, group) == 7
     admin = cluster.admin()
-    described = admin.describe_consumer_groups([group])[group].result(30)
+    described = admin.describe_consumer_groups([group])[group].result(60)
     assert described.coordinator.id == broker_id
 
 

@@ -36,16 +36,16 @@ def test_topic_that_is_deleted_and_created_again_is_empty(cluster: MixedCluster)
     cluster.until_leader("recreated", 0, WIREKAFKA_ID)
     cluster.produce("recreated", 0, VALUES)
     admin = cluster.admin()
-    admin.delete_topics(["recreated"])["recreated"].result(30)
+    admin.delete_topics(["recreated"])["recreated"].result(60)
     for broker_id in (*JVM_IDS, WIREKAFKA_ID):
         wait_until(
             # Not `describe`, which creates the topic again.
-            lambda broker_id=broker_id: "recreated" not in cluster.admin(broker_id).list_topics(timeout=10).topics,
-            timeout_s=30,
+            lambda broker_id=broker_id: "recreated" not in cluster.admin(broker_id).list_topics(timeout=60).topics,
+            timeout_s=60,
             what=f"broker {broker_id} has forgotten the topic",
         )
-    wait_until(lambda: not folder_of(cluster, "recreated").exists(), timeout_s=30, what="the member has deleted its replica")
-    wait_until(lambda: is_created(cluster, "recreated"), timeout_s=30, what="the controller has deleted the topic")
+    wait_until(lambda: not folder_of(cluster, "recreated").exists(), timeout_s=60, what="the member has deleted its replica")
+    wait_until(lambda: is_created(cluster, "recreated"), timeout_s=60, what="the controller has deleted the topic")
     cluster.until_leader("recreated", 0, WIREKAFKA_ID)
     cluster.produce("recreated", 0, VALUES[:7])
     assert cluster.consume("recreated", 0, 7) == VALUES[:7]

@@ -37,7 +37,7 @@ def _all_run(cluster: MixedCluster) -> None:
 def test_member_is_described_by_every_broker(cluster: MixedCluster, tools_jvm: Tools) -> None:
     cluster.create_topic("described", [[1, 2, 3], [3, 1, 2]])
     for broker_id in (*JVM_IDS, WIREKAFKA_ID):
-        metadata = cluster.admin(broker_id).list_topics(timeout=10)
+        metadata = cluster.admin(broker_id).list_topics(timeout=60)
         assert sorted(metadata.brokers) == [1, 2, 3]
         address = metadata.brokers[WIREKAFKA_ID]
         assert f"{address.host}:{address.port}" == cluster.brokers[WIREKAFKA_ID].bootstrap

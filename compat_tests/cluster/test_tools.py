@@ -61,13 +61,13 @@ def test_partition_is_moved_onto_the_member_and_off_it(cluster: MixedCluster, jv
     cluster.until_leader("moved", 0, 1, WIREKAFKA_ID)
     cluster.elect_preferred_if_needed("moved", 0)
     wait_until(
-        lambda: cluster.stored(WIREKAFKA_ID, "moved", 0) == cluster.stored(1, "moved", 0) != b"", timeout_s=30, what="it is there"
+        lambda: cluster.stored(WIREKAFKA_ID, "moved", 0) == cluster.stored(1, "moved", 0) != b"", timeout_s=60, what="it is there"
     )
     cluster.produce("moved", 0, VALUES)
     assert cluster.consume("moved", 0, 2 * len(VALUES)) == VALUES * 2
     reassign(cluster, jvm, tmp_path, "moved", [2, 1])
     folder = cluster.brokers[WIREKAFKA_ID].data_dir / "moved-0"
-    wait_until(lambda: not folder.exists(), timeout_s=30, what="the member has deleted its replica")
+    wait_until(lambda: not folder.exists(), timeout_s=60, what="the member has deleted its replica")
     assert cluster.consume("moved", 0, 2 * len(VALUES)) == VALUES * 2
     reassign(cluster, jvm, tmp_path, "moved", [1, 2, WIREKAFKA_ID])
     cluster.until_in_sync("moved")
@@ -96,7 +96,7 @@ def test_settings_are_changed_by_the_member_and_by_others(cluster: MixedCluster,
     for broker_id in (1, 2, WIREKAFKA_ID):
         wait_until(
             lambda broker_id=broker_id: "retention.ms=1234567" in (text := shown(broker_id)) and "segment.ms=7654321" in text,
-            timeout_s=30,
+            timeout_s=60,
             what=f"broker {broker_id} has both settings",
         )
 
@@ -110,8 +110,8 @@ def test_topic_is_created_grown_and_deleted(cluster: MixedCluster, jvm: Tools) -
         assert cluster.consume("grown", index, 10) == VALUES[:10]
     jvm.check(tools.TOPICS, *at(cluster), "--delete", "--topic", "grown")
     data_dir = cluster.brokers[WIREKAFKA_ID].data_dir
-    wait_until(lambda: not list(data_dir.glob("grown-?")), timeout_s=30, what="the member has deleted its replicas")
-    wait_until(lambda: "grown" not in cluster.admin(WIREKAFKA_ID).list_topics(timeout=10).topics, timeout_s=30, what="it is gone")
+    wait_until(lambda: not list(data_dir.glob("grown-?")), timeout_s=60, what="the member has deleted its replicas")
+    wait_until(lambda: "grown" not in cluster.admin(WIREKAFKA_ID).list_topics(timeout=60).topics, timeout_s=60, what="it is gone")
 
 
 def test_topics_are_created_automatically_by_a_client_of_the_member(cluster: MixedCluster) -> None:

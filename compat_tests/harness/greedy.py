@@ -1,7 +1,8 @@
 """A process that keeps a broker as busy as it can: `python -m compat_tests.harness.greedy HOST PORT CONNECTIONS OUTSTANDING`.
 
 It reads one request from its stdin, a frame, and sends the request over each connection as often as replies may be outstanding.
-After each reply it sends the next request. When its stdin ends, it prints the number of replies, and ends.
+After each reply it sends the next request. Once its stdin has ended and a reply has come, it prints the number of replies, and
+ends: the first replies to many large requests come together, and on a slow machine late.
 
 A process of its own, because the CPU time of the load would otherwise delay the client whose latency is measured.
 """
@@ -82,7 +83,7 @@ def read_frame() -> bytes:
 
 
 def main() -> None:
-    """Keeps the broker busy until stdin ends."""
+    """Keeps the broker busy until stdin ends and a reply has come."""
     host, port, count, outstanding = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
     frame = read_frame()
     selector = selectors.DefaultSelector()
@@ -90,12 +91,14 @@ def main() -> None:
     clients = [Greedy((host, port), frame, outstanding) for _ in range(count)]
     for client in clients:
         selector.register(client.socket, client.events, client)
-    while True:
+    has_ended = False
+    while not has_ended or not any(client.reply_count for client in clients):
         for key, events in selector.select():
             client = key.data
             if client is None:
-                print(sum(each.reply_count for each in clients), flush=True)
-                return
+                has_ended = True
+                selector.unregister(0)
+                continue
             if events & selectors.EVENT_READ:
                 client.receive()
             if client.events & selectors.EVENT_WRITE:
@@ -103,6 +106,7 @@ def main() -> None:
                     client.send()
             if client.events != key.events:
                 selector.modify(client.socket, client.events, client)
+    print(sum(client.reply_count for client in clients), flush=True)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ import uuid
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -136,16 +137,26 @@ class MixedCluster:
         """Creates a topic with these replicas of each partition, by a broker of Apache Kafka, and waits until all are in sync."""
         topic = NewTopic(name, len(assignment), replica_assignment=assignment, config=dict(configs))
         admin = self.admin(JVM_IDS[0])
-        admin.create_topics([topic])[name].result(30)
+        admin.create_topics([topic])[name].result(60)
         self.until_in_sync(name)
 
     def controller_id(self, broker_id: int | None = None) -> int:
         """Returns the broker that is the controller, as a broker says."""
-        return int(self.admin(broker_id).list_topics(timeout=10).controller_id)
+        return int(self.admin(broker_id).list_topics(timeout=60).controller_id)
+
+    def until_all_know_each_other(self) -> None:
+        """Waits until every broker lists the controller and all brokers: a broker listens before the controller knows it."""
+
+        def lists_all(broker_id: int) -> bool:
+            found = self.admin(broker_id).list_topics(timeout=60)
+            return found.brokers.keys() == self.brokers.keys() and found.controller_id in self.brokers
+
+        for broker_id in self.brokers:
+            wait_until(partial(lists_all, broker_id), timeout_s=120, what=f"broker {broker_id} lists all brokers", poll_s=0.1)
 
     def describe(self, topic: str, broker_id: int = JVM_IDS[0]) -> dict[int, PartitionView]:
         """Returns the partitions of a topic, as a broker describes them; empty while it does not know the topic."""
-        found = self.admin(broker_id).list_topics(topic, timeout=10).topics[topic]
+        found = self.admin(broker_id).list_topics(topic, timeout=60).topics[topic]
         if found.error is not None:
             return {}
         return {
@@ -192,7 +203,7 @@ class MixedCluster:
         admin = self.admin(JVM_IDS[0])
 
         def is_elected() -> bool:
-            error = admin.elect_leaders(ElectionType.PREFERRED, [partition]).result(30)[partition]
+            error = admin.elect_leaders(ElectionType.PREFERRED, [partition]).result(60)[partition]
             if error is not None and error.code() == KafkaError.PREFERRED_LEADER_NOT_AVAILABLE:
                 return False
             assert error is None or error.code() == KafkaError.ELECTION_NOT_NEEDED, error
@@ -264,7 +275,7 @@ class MixedCluster:
         """Returns the committed offset of each partition."""
         consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": group})
         try:
-            found = consumer.committed([TopicPartition(topic, index) for index in range(partition_count)], timeout=30)
+            found = consumer.committed([TopicPartition(topic, index) for index in range(partition_count)], timeout=60)
             return [each.offset for each in found]
         finally:
             consumer.close()
@@ -281,7 +292,7 @@ class MixedCluster:
         def are_equal() -> bool:
             return len({self.stored(number, topic, index) for number in running}) == 1
 
-        wait_until(are_equal, timeout_s=30, what=f"the replicas of {topic}-{index} have the same bytes")
+        wait_until(are_equal, timeout_s=60, what=f"the replicas of {topic}-{index} have the same bytes")
 
 
 @contextlib.contextmanager
@@ -298,6 +309,7 @@ def mixed_cluster(
         try:
             with ThreadPoolExecutor() as pool:
                 list(pool.map(lambda broker: broker.start(), cluster.brokers.values()))
+            cluster.until_all_know_each_other()
             yield cluster
         finally:
             for broker in cluster.brokers.values():
