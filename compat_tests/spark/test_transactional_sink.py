@@ -167,6 +167,28 @@ def test_a_writer_that_was_replaced_cannot_commit(
     assert numbers(agent, broker, topic, 25) == list(range(25))
 
 
+def test_a_client_that_loses_the_error_of_a_replaced_writer_is_asked_again(
+    broker: Broker, sink: Callable[..., SinkOptions], topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class LosesErrors(confluent_kafka.Producer):
+        def flush(self, *args: Any) -> int:
+            try:
+                return super().flush(*args)
+            except (confluent_kafka.KafkaException, SystemError):
+                raise SystemError("returned NULL without setting an exception") from None
+
+    # The records wait for the flush, which then finds that the producer is fenced.
+    monkeypatch.setattr(confluent_kafka, "Producer", lambda settings: LosesErrors({**settings, "linger.ms": 3000}))
+    made = plan(sink())
+    zombie = SourcePartitionWriter(made, ("s", 0))
+    zombie.write(arrow_batch(0, 10, topic))
+    heir = SourcePartitionWriter(made, ("s", 0))
+    with pytest.raises(SinkInterrupted, match="FENCED|INVALID_PRODUCER_EPOCH"):
+        zombie.commit()
+    zombie.close()
+    heir.close()
+
+
 def test_progress_whose_group_offset_has_expired_is_read_from_the_topic(
     broker: Broker, sink: Callable[..., SinkOptions], topic: str
 ) -> None:

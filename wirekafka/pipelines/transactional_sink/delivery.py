@@ -39,6 +39,7 @@ from wirekafka.pipelines.transactional_sink.rows import SLICE_ROWS, Rows, rows_o
 
 if TYPE_CHECKING:
     import pyarrow
+    from confluent_kafka import KafkaException
 
 TRANSACTION_TIMEOUT_MS = 60_000
 """The broker aborts the transaction of a killed task after this time, unless the task runs again before."""
@@ -329,20 +330,35 @@ class SourcePartitionWriter:
     def _mapped_errors(self) -> Iterator[None]:
         """Raises PipelineError or SinkInterrupted for an error of the client.
 
-        If the client learns that the producer is fenced while it calls `_on_delivery`, Python reports a SystemError whose cause
-        is the error of the client.
+        If the client learns that the producer is fenced while it calls `_on_delivery`, Python reports a SystemError. Its cause is
+        the error of the client, or the error is lost.
         """
         from confluent_kafka import KafkaException
 
         try:
             yield
         except (KafkaException, SystemError) as raised:
-            error = raised.__cause__ if isinstance(raised, SystemError) else raised
-            if not isinstance(error, KafkaException):
+            error = self._error_behind(raised) if isinstance(raised, SystemError) else raised
+            if error is None:
                 raise
             if self._delivery_error is not None:
                 raise self._delivery_failure(*self._delivery_error) from None
             raise failure(error.args[0], f"cannot write {self._name}") from None
+
+    def _error_behind(self, raised: SystemError) -> KafkaException | None:
+        """Returns the error of the client for which Python reports a SystemError; None if there is none.
+
+        The next call raises a fatal error again. An abort harms nothing, because the transaction cannot be committed any more.
+        """
+        from confluent_kafka import KafkaException
+
+        if isinstance(raised.__cause__, KafkaException):
+            return raised.__cause__
+        try:
+            self._producer.abort_transaction(ABORT_TIMEOUT_S)
+        except KafkaException as error:
+            return error
+        return None
 
     @property
     def next_offset(self) -> int:
