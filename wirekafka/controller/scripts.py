@@ -1,0 +1,131 @@
+"""Scripts: the controller's work on ZooKeeper, written as generators that yield operations and receive their results.
+
+A script yields one of these:
+
+- an operation: the script receives its result, or the `ZooKeeperError` is raised at the yield;
+- a list of operations, which are all on their way at once: the script receives a list with the result or the `ZooKeeperError` of
+  each, in the same order. No error is raised for them;
+- `PAUSE`, wherever long work may pause, so that the loop serves others.
+
+Scripts know no loop. `run_script` runs one over a `ZooKeeperClient`; the broker and the simulation use it alike.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator, Iterator
+from typing import Any, Final, TypeVar
+
+from wirekafka.faults import isolate
+from wirekafka.zookeeper.session import Operation, ZooKeeperClient, ZooKeeperError
+
+T = TypeVar("T")
+
+PAUSE: Final = None
+"""What a script yields where it may pause."""
+
+Step = Operation[Any] | list[Operation[Any]] | None
+Script = Generator[Step, Any, T]
+"""A script with a result of type T."""
+
+SLICE_SECONDS = 0.003
+"""How long a script runs without a pause if it yields `PAUSE` often enough."""
+
+CallSoon = Callable[[Callable[[], object]], object]
+"""Calls back in a later turn of the loop."""
+
+
+def run_script(
+    client: ZooKeeperClient,
+    script: Script[T],
+    end: Callable[[T | Exception], object],
+    call_soon: CallSoon,
+    seconds: Callable[[], float] = time.perf_counter,
+) -> None:
+    """Begins a script; its first step runs at once.
+
+    Args:
+        end: is called once, with the result or with the exception that the script has not handled, never inside this call's
+            caller's turn before the first step.
+        call_soon: calls back in a later turn of the loop.
+        seconds: returns the time by which a slice is measured.
+    """
+    _Run(client, script, end, call_soon, seconds).begin()
+
+
+class _Run:
+    """A script in progress."""
+
+    def __init__(
+        self,
+        client: ZooKeeperClient,
+        script: Script[Any],
+        end: Callable[[Any], object],
+        call_soon: CallSoon,
+        seconds: Callable[[], float],
+    ) -> None:
+        self._client = client
+        self._script = script
+        self._end = end
+        self._call_soon = call_soon
+        self._seconds = seconds
+
+    def begin(self) -> None:
+        """Runs the first slice."""
+        self._advance(None)
+
+    def _advance(self, received: Any) -> None:
+        """Gives the script what it waits for, and runs it until it waits for ZooKeeper, pauses for others, or ends."""
+        slice_end = self._seconds() + SLICE_SECONDS
+        try:
+            step = self._script.throw(received) if isinstance(received, ZooKeeperError) else self._script.send(received)
+            while step is PAUSE:
+                if self._seconds() >= slice_end:
+                    self._call_soon(lambda: self._advance(None))
+                    return
+                step = next(self._script)
+        except StopIteration as ended:
+            self._finish(ended.value)
+        except Exception as error:  # noqa: BLE001 - the owner of the script handles it
+            self._finish(error)
+        else:
+            self._submit(step)
+
+    def _submit(self, step: Operation[Any] | list[Operation[Any]]) -> None:
+        if not isinstance(step, list):
+            self._client.submit(step, self._advance)
+        elif not step:
+            self._call_soon(lambda: self._advance([]))
+        else:
+            _Together(self._client, step, self._advance)
+
+    def _finish(self, result: Any) -> None:
+        with isolate("The end of the controller's work could not be handled"):
+            self._end(result)
+
+
+class _Together:
+    """Operations that are on their way at once."""
+
+    def __init__(self, client: ZooKeeperClient, operations: list[Operation[Any]], take: Callable[[list[Any]], object]) -> None:
+        self._results: list[Any] = []
+        self._count = len(operations)
+        self._take = take
+        for operation in operations:
+            client.submit(operation, self._note)
+
+    def _note(self, result: Any) -> None:
+        # Operations complete in the order in which they were submitted.
+        self._results.append(result)
+        if len(self._results) == self._count:
+            self._take(self._results)
+
+
+def in_slices(items: Iterator[T], count: int = 64) -> Generator[None, Any, list[T]]:
+    """Collects the items of an iterator, with a pause after every `count` of them."""
+    collected: list[T] = []
+    for item in items:
+        collected.append(item)
+        if len(collected) % count == 0:
+            yield PAUSE
+    return collected
