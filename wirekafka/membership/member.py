@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 import trio
 
+from wirekafka.controller.ruler import Ruler
 from wirekafka.membership.configs import ClusterConfigs
 from wirekafka.membership.controller import Controller
 from wirekafka.membership.peers import Peers
@@ -30,6 +31,7 @@ class Member:
         peers: connects to the other brokers.
         leader_throttle: limits what this broker sends to followers that are not in sync.
         controller: sends requests to the controller.
+        ruler: the controller that this broker is, or may become.
         has_brokers: is set after the first UpdateMetadata, which may have brokers only.
         has_image: is set after the first UpdateMetadata with partitions, which has the whole cluster.
     """
@@ -43,6 +45,7 @@ class Member:
     peers: Peers
     controller: Controller
     leader_throttle: ReplicationThrottle
+    ruler: Ruler | None = None
     has_brokers: trio.Event = field(default_factory=trio.Event)
     has_image: trio.Event = field(default_factory=trio.Event)
 
