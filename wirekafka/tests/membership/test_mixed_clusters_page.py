@@ -1,4 +1,4 @@
-"""The messages that docs/cluster.md explains are those of the code."""
+"""The messages that docs/mixed-clusters.md explains are those of the code."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from wirekafka.api.index import INDEX
 
 ROOT = Path(__file__).parents[3]
-TABLES = (ROOT / "docs" / "cluster.md").read_text().partition("## Messages at the start")[2]
+TABLES = (ROOT / "docs" / "mixed-clusters.md").read_text().partition("## Messages at the start")[2]
 MESSAGES = [message for row in re.findall(r"^\| (`.*?`(?: or `.*?`)*) \|", TABLES, re.MULTILINE) for message in row.split(" or ")]
 PLACEHOLDERS = re.compile(
     r"zk1:2181|\d+|\.\.\.|\bDIR\b|\b[AB]\b|PLAINTEXT|process\.roles|zookeeper\.connect\b|broker\.id\b|inter\.broker\S+"
@@ -53,7 +53,7 @@ def test_message_of_the_cluster_page_is_in_the_code(message: str, code: str) -> 
 )
 def test_api_of_apache_kafka_3_9_that_no_member_serves_is_named(name: str) -> None:
     served = {api.name for api in INDEX.values()}
-    page = (ROOT / "docs" / "cluster.md").read_text().partition("## Add a broker")[0]
+    page = (ROOT / "docs" / "mixed-clusters.md").read_text().partition("## Add a broker")[0]
     assert (name in served) != bool(re.search(rf"\b{name}\b", page))
 
 
