@@ -3,8 +3,8 @@
 A script yields one of these:
 
 - an operation: the script receives its result, or the `ZooKeeperError` is raised at the yield;
-- a list of operations, which are all on their way at once: the script receives a list with the result or the `ZooKeeperError` of
-  each, in the same order. No error is raised for them;
+- a list of operations, which go out one after the other without waiting: the script receives a list with the result or the
+  `ZooKeeperError` of each, in the same order. No error is raised for them. The list may be long: it goes out in slices;
 - `PAUSE`, wherever long work may pause, so that the loop serves others.
 
 Scripts know no loop. `run_script` runs one over a `ZooKeeperClient`; the broker and the simulation use it alike.
@@ -13,7 +13,7 @@ Scripts know no loop. `run_script` runs one over a `ZooKeeperClient`; the broker
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any, Final, TypeVar
 
 from wirekafka.faults import isolate
@@ -24,7 +24,7 @@ T = TypeVar("T")
 PAUSE: Final = None
 """What a script yields where it may pause."""
 
-Step = Operation[Any] | list[Operation[Any]] | None
+Step = Operation[Any] | Sequence[Operation[Any]] | None
 Script = Generator[Step, Any, T]
 """A script with a result of type T."""
 
@@ -91,13 +91,13 @@ class _Run:
         else:
             self._submit(step)
 
-    def _submit(self, step: Operation[Any] | list[Operation[Any]]) -> None:
-        if not isinstance(step, list):
+    def _submit(self, step: Operation[Any] | Sequence[Operation[Any]]) -> None:
+        if isinstance(step, Operation):
             self._client.submit(step, self._advance)
-        elif not step:
-            self._call_soon(lambda: self._advance([]))
+        elif step:
+            _Together(self._client, step, self._advance, self._call_soon, self._seconds).submit()
         else:
-            _Together(self._client, step, self._advance)
+            self._call_soon(lambda: self._advance([]))
 
     def _finish(self, result: Any) -> None:
         with isolate("The end of the controller's work could not be handled"):
@@ -105,19 +105,38 @@ class _Run:
 
 
 class _Together:
-    """Operations that are on their way at once."""
+    """Operations that go out without waiting for each other."""
 
-    def __init__(self, client: ZooKeeperClient, operations: list[Operation[Any]], take: Callable[[list[Any]], object]) -> None:
-        self._results: list[Any] = []
-        self._count = len(operations)
+    def __init__(
+        self,
+        client: ZooKeeperClient,
+        operations: Sequence[Operation[Any]],
+        take: Callable[[list[Any]], object],
+        call_soon: CallSoon,
+        seconds: Callable[[], float],
+    ) -> None:
+        self._client = client
+        self._operations = operations
         self._take = take
-        for operation in operations:
-            client.submit(operation, self._note)
+        self._call_soon = call_soon
+        self._seconds = seconds
+        self._submitted = 0
+        self._results: list[Any] = []
+
+    def submit(self) -> None:
+        """Submits operations until all are on their way, or the slice ends."""
+        slice_end = self._seconds() + SLICE_SECONDS
+        while self._submitted < len(self._operations):
+            self._client.submit(self._operations[self._submitted], self._note)
+            self._submitted += 1
+            if self._seconds() >= slice_end:
+                self._call_soon(self.submit)
+                return
 
     def _note(self, result: Any) -> None:
         # Operations complete in the order in which they were submitted.
         self._results.append(result)
-        if len(self._results) == self._count:
+        if len(self._results) == len(self._operations):
             self._take(self._results)
 
 

@@ -1,9 +1,10 @@
-"""The versions of the requests of a follower, by `inter.broker.protocol.version`.
+"""The versions of the requests of a follower and of a controller, by `inter.broker.protocol.version`.
 
-All brokers of a cluster have at least that release, so a follower does not ask its leader for ApiVersions, as Kafka's brokers do
-not.
+All brokers of a cluster have at least that release, so a follower does not ask its leader for ApiVersions, and a controller does
+not ask the brokers, as Kafka's brokers do not.
 
-Source: org.apache.kafka.server.common.MetadataVersion (fetchRequestVersion, listOffsetRequestVersion).
+Source: org.apache.kafka.server.common.MetadataVersion (fetchRequestVersion, listOffsetRequestVersion);
+kafka.controller.AbstractControllerBrokerRequestBatch.
 """
 
 from __future__ import annotations
@@ -34,3 +35,19 @@ VERSIONS: dict[str, ReplicationVersions] = {
 """By the release. 2.8 is the first with topic ids, and 3.9 the last with ZooKeeper."""
 
 NEWEST_VERSIONS = VERSIONS["3.9"]
+
+
+class ControllerVersions(NamedTuple):
+    """The versions of LeaderAndIsr, UpdateMetadata and StopReplica."""
+
+    leader_and_isr: int
+    update_metadata: int
+    stop_replica: int
+
+
+CONTROLLER_VERSIONS: dict[str, ControllerVersions] = {
+    **dict.fromkeys(("2.8", "3.0", "3.1"), ControllerVersions(5, 7, 3)),
+    **dict.fromkeys(("3.2", "3.3"), ControllerVersions(6, 7, 3)),
+    **dict.fromkeys(("3.4", "3.5", "3.6", "3.7", "3.8", "3.9"), ControllerVersions(7, 8, 4)),
+}
+"""By the release."""
