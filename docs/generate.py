@@ -15,6 +15,7 @@ from pathlib import Path
 import click
 
 from wirekafka import clock
+from wirekafka.api.cluster_versions import CLUSTER_VERSIONS
 from wirekafka.api.registry import Api, all_apis, versions_without_limits
 from wirekafka.config.documentation import configuration_page
 from wirekafka.coordinator import patterns, state_topic
@@ -22,7 +23,15 @@ from wirekafka.coordinator.share_delivery import share_partition
 from wirekafka.coordinator.transactions import remote_markers, remote_verification
 from wirekafka.log import validation
 from wirekafka.log.compaction import passes
-from wirekafka.membership import alter_partition_sender, cluster_id, configs, controller_channel, registration, topic_creation
+from wirekafka.membership import (
+    alter_partition_sender,
+    cluster_id,
+    configs,
+    controller_channel,
+    feature_watch,
+    registration,
+    topic_creation,
+)
 from wirekafka.replication import cluster_replicas, fetcher, following, leadership, throttle
 from wirekafka.server import drivers
 from wirekafka.wire import codec
@@ -60,6 +69,7 @@ MODULES = {
     "Entry into a cluster": cluster_id,
     "Registration in ZooKeeper": registration,
     "Settings in ZooKeeper": configs,
+    "Features in ZooKeeper": feature_watch,
     "Roles of replicas": cluster_replicas,
     "Leaders with followers": leadership,
     "Followers": following,
@@ -84,7 +94,7 @@ def api_table() -> str:
 
 
 def _versions(api: Api, *, is_member: bool) -> str:
-    served = versions_without_limits(api.key, api.versions[0], api.versions[-1], is_member=is_member)
+    served = versions_without_limits(api.key, api.versions[0], api.versions[-1], newest=CLUSTER_VERSIONS if is_member else None)
     return f"{served[0]}-{served[-1]}" if served else ""
 
 

@@ -22,6 +22,7 @@ from wirekafka.coordinator.reply_gate import ReplyGate
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.log.manager import LogManager
 from wirekafka.metadata import producer_ids
+from wirekafka.metadata.features import TRANSACTION_VERSION
 from wirekafka.metadata.producer_ids import ProducerIds
 from wirekafka.names import GROUP_METADATA_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_STATE_TOPIC
 from wirekafka.pending import Work
@@ -247,7 +248,7 @@ class Broker:
     def _cluster_markers(self, cluster: CoordinatorCluster) -> ClusterMarkers:
         from wirekafka.coordinator.transactions.remote_markers import ClusterMarkers
 
-        return ClusterMarkers(self.markers, cluster, self.clock)
+        return ClusterMarkers(self.markers, cluster, self.clock, lambda: self.topics.features.level(TRANSACTION_VERSION))
 
     def _begin(self, coordinator: Coordinator) -> None:
         """Loads the state of a coordinator; in a cluster, it is loaded when this broker leads a partition of the state."""

@@ -2,7 +2,8 @@
 
 Behaviour:
     The response lists every served API with its versions, in the order of the API keys. Clients may send the request at any time.
-    A member of a cluster lists the APIs and versions of Apache Kafka 3.9 with ZooKeeper, and no features.
+    A member of a cluster lists the APIs and versions of Apache Kafka 3.9 with ZooKeeper, and those of finalized features. Its
+    features are off until the controller has finalized them for all brokers, and it has no metadata.version.
     Versions that wirekafka.api.versions.max hides are not listed and not served, and features that need them are not listed.
     A request of version 3 or later names the client's software and its version, which the broker uses in its log. Names that do
     not match Kafka's pattern get INVALID_REQUEST. A request in a version that is not served, whatever its body, gets a response
@@ -61,7 +62,7 @@ def api_versions(broker: Broker, call: Call[ApiVersionsRequest]) -> ApiVersionsR
         call.client.software_name, call.client.software_version = name, version
     features = broker.topics.features
     return ApiVersionsResponse(
-        api_keys=[_range_of(key, versions) for key, versions in served_versions(broker.config).items()],
+        api_keys=[_range_of(key, versions) for key, versions in served_versions(broker.config, features.level).items()],
         supported_features=[
             SupportedFeatureKey(name=name, min_version=levels.least, max_version=levels.most)
             for name, levels in features.supported.items()

@@ -1,12 +1,18 @@
-"""The APIs of a member of a cluster with ZooKeeper, and their newest versions: those of brokers of Apache Kafka 3.9.
+"""The APIs of a member of a cluster with ZooKeeper, and their newest versions: those of brokers of Apache Kafka 3.9, and more
+once features are finalized.
 
-Clients choose a protocol by what one broker serves, and use it with all brokers. So a member hides what the other brokers do not
-have: the groups of KIP-848 and KIP-932, transactions of version 2 (KIP-890), and what a broker serves with KRaft only.
+Clients choose a protocol by what one broker serves, and use it with all brokers. So a member hides what the other brokers may not
+have: the groups of KIP-848 and KIP-932, transactions of version 2 (KIP-890), and what a broker serves with KRaft only. A
+finalized feature says that all brokers have what it needs, and then every member serves it.
 
 Source: the messages of Apache Kafka 3.9 with the listener `zkBroker`, and their `validVersions`.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from wirekafka.metadata.features import TRANSACTION_VERSION
 
 CONTROLLER_REQUESTS = frozenset({4, 5, 6})
 """LeaderAndIsr, StopReplica and UpdateMetadata, by API key."""
@@ -70,4 +76,35 @@ CLUSTER_VERSIONS = {
     66: 1,  # ListTransactions
     67: 0,  # AllocateProducerIds
 }
-"""The newest version of each API of a member, by API key."""
+"""The newest version of each API of a member without features, by API key."""
+
+FEATURE_VERSIONS: dict[str, dict[int, dict[int, int]]] = {
+    TRANSACTION_VERSION: {
+        2: {
+            0: 12,  # Produce
+            26: 5,  # EndTxn
+            27: 2,  # WriteTxnMarkers
+            28: 5,  # TxnOffsetCommit
+        }
+    },
+}
+"""For the levels of features from which on a member serves more: the newest version of each API, by API key."""
+
+
+def no_features(name: str) -> int:
+    """Returns the level of every feature in a cluster that has finalized none."""
+    return 0
+
+
+def newest_versions(level: Callable[[str], int]) -> Mapping[int, int]:
+    """Returns the newest version of each API of a member, by API key.
+
+    Args:
+        level: returns the finalized level of a feature.
+    """
+    newest = dict(CLUSTER_VERSIONS)
+    for feature, by_level in FEATURE_VERSIONS.items():
+        for least, versions in by_level.items():
+            if level(feature) >= least:
+                newest |= versions
+    return newest

@@ -10,14 +10,14 @@ read the table, so the advertised versions are the served versions.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
 from pkgutil import walk_packages
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from wirekafka.api.cluster_versions import CLUSTER_VERSIONS, CONTROLLER_REQUESTS, MANY_PARTITIONS, MEMBERS_ONLY
+from wirekafka.api.cluster_versions import CONTROLLER_REQUESTS, MANY_PARTITIONS, MEMBERS_ONLY, newest_versions, no_features
 from wirekafka.api.gated import GATED
 from wirekafka.api.index import INDEX
 from wirekafka.config import ConfigError
@@ -317,35 +317,41 @@ def serves_type(request_type: RequestType[Any, Any]) -> Callable[[Handler], Hand
     )
 
 
-def versions_without_limits(key: int, first: int, last: int, *, is_member: bool) -> range:
+def versions_without_limits(key: int, first: int, last: int, *, newest: Mapping[int, int] | None) -> range:
     """Returns the versions of an API that a broker serves before `wirekafka.api.versions.max`; empty if it serves none.
 
-    A member of a cluster with ZooKeeper serves what Apache Kafka 3.9 serves there, and nothing newer: clients and brokers must
-    find the same in all brokers of the cluster. Other brokers do not serve the requests between brokers.
+    A member of a cluster with ZooKeeper serves what Apache Kafka 3.9 serves there, and what finalized features add, and nothing
+    newer: clients and brokers must find the same in all brokers of the cluster. Other brokers do not serve the requests between
+    brokers.
 
     Args:
         key: Kafka's API key.
         first, last: the versions that the handler of the API has.
+        newest: the newest version of each API of a member; None for a broker without other brokers.
     """
-    if is_member:
-        last = min(last, CLUSTER_VERSIONS.get(key, -1))
+    if newest is not None:
+        last = min(last, newest.get(key, -1))
     elif key in MEMBERS_ONLY:
         last = -1
     return range(first, last + 1)
 
 
-def served_versions(config: BrokerConfig) -> dict[int, range]:
+def served_versions(config: BrokerConfig, level: Callable[[str], int] = no_features) -> dict[int, range]:
     """Returns the versions of each API, by key, that this broker serves, without those that `wirekafka.api.versions.max` hides.
+
+    Args:
+        level: returns the finalized level of a feature, by which a member of a cluster serves more.
 
     Raises:
         ConfigError: the setting names an unknown API, or hides all versions of an API without saying none.
     """
     name = "wirekafka.api.versions.max"
     limits = dict(item.split(":") for item in config.items(name))
+    newest = newest_versions(level) if config.is_member else None
     served = {}
     for key, api in INDEX.items():
         limit = limits.pop(api.name, None)
-        versions = versions_without_limits(key, api.first, api.last, is_member=config.is_member)
+        versions = versions_without_limits(key, api.first, api.last, newest=newest)
         if not versions or (limit == "none" and key != API_VERSIONS_KEY):
             continue
         last = versions[-1] if limit is None else min(versions[-1], int(limit) if limit != "none" else -1)

@@ -141,6 +141,7 @@ class PeerQueue(Generic[T, Q, A]):
     """Items for one broker. A request has many of them, and one request is in flight at a time.
 
     Args:
+        version: the version of the requests, or a function that returns the version of the next one.
         most_items: the most items in one request.
         build: returns the request for some items.
         take: called with these items and the response; None if the broker did not answer.
@@ -154,7 +155,7 @@ class PeerQueue(Generic[T, Q, A]):
         channel: Channel,
         timers: Timers,
         kind: RequestType[Q, A],
-        version: int,
+        version: int | Callable[[], int],
         *,
         most_items: int,
         build: Callable[[list[T]], Q],
@@ -163,7 +164,7 @@ class PeerQueue(Generic[T, Q, A]):
         self._channel = channel
         self._timers = timers
         self._kind = kind
-        self._version = version
+        self._version = version if callable(version) else lambda: version
         self._most_items = most_items
         self._build = build
         self._take = take
@@ -214,7 +215,7 @@ class PeerQueue(Generic[T, Q, A]):
             return
         items = self._in_flight = self._take_items()
         try:
-            self._channel.send(self._kind, self._build(items), self._version, partial(self._end, items))
+            self._channel.send(self._kind, self._build(items), self._version(), partial(self._end, items))
         except Exception as error:  # noqa: BLE001 - a request that cannot be written must not hold the next items
             log_once(error, "A request to another broker could not be written", request=self._kind.name)
             self._end(items, None)

@@ -1,9 +1,9 @@
 """The entry of a broker into a cluster: the znodes of every cluster, its id, and the clusters that are refused.
 
 Source: kafka.server.KafkaServer (initZkClient, getOrGenerateClusterId), kafka.zk.KafkaZkClient (createTopLevelPaths,
-createOrGetClusterId); FinalizedFeatureChangeListener for features.
+createOrGetClusterId).
 
-Differs from Apache Kafka: a cluster with a KRaft controller, with a migration to KRaft, or with finalized features is refused.
+Differs from Apache Kafka: a cluster with a KRaft controller, or with a migration to KRaft, is refused.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import structlog
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.membership.retrying_client import RetryingClient
 from wirekafka.zookeeper.layout import paths
-from wirekafka.zookeeper.layout.cluster_state import FEATURES_ENABLED, FinalizedFeatures
 from wirekafka.zookeeper.layout.membership import ControllerRegistration, read_cluster_id, write_cluster_id
 from wirekafka.zookeeper.session import Exists, GetData
 
@@ -55,15 +54,12 @@ async def join_cluster(zookeeper: RetryingClient, new_id: Callable[[], str]) -> 
 
 
 async def _check_cluster(zookeeper: RetryingClient) -> None:
-    """Raises if the cluster has a KRaft controller, migrates to KRaft, or has finalized features."""
+    """Raises if the cluster has a KRaft controller, or migrates to KRaft."""
     if await zookeeper.ask(Exists(paths.MIGRATION)) is not None:
         raise KafkaError(ErrorCode.INVALID_CONFIG, "The cluster of zookeeper.connect migrates to KRaft, which is not supported")
     controller = await zookeeper.find(GetData(paths.CONTROLLER))
     if controller is not None:
         check_controller(ControllerRegistration.read(controller.data))
-    feature = await zookeeper.find(GetData(paths.FEATURE))
-    if feature is not None:
-        _check_features(FinalizedFeatures.read(feature.data))
 
 
 def check_controller(controller: ControllerRegistration) -> None:
@@ -74,11 +70,4 @@ def check_controller(controller: ControllerRegistration) -> None:
     """
     if controller.kraft_controller_epoch is not None:
         message = f"A KRaft controller, {controller.broker_id}, rules the cluster of zookeeper.connect, which is not supported"
-        raise KafkaError(ErrorCode.INVALID_CONFIG, message)
-
-
-def _check_features(found: FinalizedFeatures) -> None:
-    if found.features and found.status == FEATURES_ENABLED:
-        names = ", ".join(sorted(found.features))
-        message = f"The cluster of zookeeper.connect has features that a member does not have: {names}"
         raise KafkaError(ErrorCode.INVALID_CONFIG, message)

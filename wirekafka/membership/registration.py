@@ -19,13 +19,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import structlog
 import trio
 
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.membership.retrying_client import RetryingClient
+from wirekafka.metadata.features import Levels
 from wirekafka.zookeeper.layout import paths
 from wirekafka.zookeeper.layout.content import MalformedZnodeError
 from wirekafka.zookeeper.layout.membership import BrokerRegistration, Endpoint, read_cluster_id
@@ -42,6 +43,9 @@ from wirekafka.zookeeper.session import (
 
 log = structlog.get_logger(__name__)
 
+WIREKAFKA = "wirekafka"
+"""The key of a registration that only brokers of wirekafka write and read; Apache Kafka ignores it."""
+
 _BROKER_ID = re.compile("[0-9]{1,10}", re.ASCII)
 
 
@@ -53,6 +57,7 @@ class Registration:
         cluster_id: the cluster of this broker; in another one it does not register again.
         former_session_ms: how long the start waits for the session of a killed process to expire.
         now_ms: returns the time since 1970.
+        features: the levels of features that this broker supports.
 
     Attributes:
         broker_epoch: the czxid of the znode, -1 before the first registration (Kafka's sentinel, which is in requests).
@@ -68,6 +73,7 @@ class Registration:
         cluster_id: str,
         former_session_ms: int,
         now_ms: Callable[[], int],
+        features: Mapping[str, Levels] | None = None,
     ) -> None:
         self.broker_epoch = -1
         self._zookeeper = zookeeper
@@ -78,6 +84,7 @@ class Registration:
         self._cluster_id = cluster_id
         self._former_session_ms = former_session_ms
         self._now_ms = now_ms
+        self._features = features or {}
         self._hint = zookeeper.hint(self._path)
         self._session_id: int | None = None
         """The session that has registered the broker."""
@@ -171,9 +178,10 @@ class Registration:
 
     async def _create_or_find(self) -> Stat | None:
         """Creates the znode; returns its stat, or None if another process has the znode or the znode was deleted meanwhile."""
-        content = BrokerRegistration(self._endpoints, self._now_ms(), self._rack).write()
+        ranges, unknown = ranges_of(self._features), {WIREKAFKA: {"features": ranges_with_off(self._features)}}
+        content = BrokerRegistration(self._endpoints, self._now_ms(), self._rack, ranges, unknown=unknown)
         try:
-            created = await self._zookeeper.ask(Create(self._path, content, ephemeral=True))
+            created = await self._zookeeper.ask(Create(self._path, content.write(), ephemeral=True))
         except ZooKeeperError as error:
             if error.code is not ZooKeeperErrorCode.NODE_EXISTS:
                 raise
@@ -208,6 +216,22 @@ class Registration:
             if found is not None and own & _addresses_of(int(name), found.data):
                 message = f"An address of advertised.listeners is registered in ZooKeeper by broker {name}"
                 raise KafkaError(ErrorCode.DUPLICATE_BROKER_REGISTRATION, message)
+
+
+def ranges_of(features: Mapping[str, Levels]) -> dict[str, dict[str, int]]:
+    """Returns supported features as a registration has them.
+
+    The least level is 1 at least: brokers before 3.9 could not read a registration with level 0, which means that the feature is
+    off, and which every feature may have in a cluster with ZooKeeper.
+
+    Source: org.apache.kafka.common.feature.BaseVersionRange.
+    """
+    return {name: {"min_version": max(1, levels.least), "max_version": levels.most} for name, levels in features.items()}
+
+
+def ranges_with_off(features: Mapping[str, Levels]) -> dict[str, dict[str, int]]:
+    """Returns supported features with their least levels, of which 0 means that the feature can be off."""
+    return {name: {"min_version": levels.least, "max_version": levels.most} for name, levels in features.items()}
 
 
 def _addresses_of(broker_id: int, data: bytes) -> set[tuple[str, int]]:

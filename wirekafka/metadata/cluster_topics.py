@@ -26,7 +26,7 @@ import structlog
 from wirekafka.config import BrokerConfig, LogConfig
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.faults import isolate
-from wirekafka.metadata.features import Features
+from wirekafka.metadata.cluster_features import ClusterFeatures
 from wirekafka.metadata.group_configs import GroupConfigs
 from wirekafka.metadata.image import MOST_UNTOLD, PARTITIONS_AT_ONCE, ClusterImage, TopicImage
 from wirekafka.metadata.no_own_settings import NoOwnSettings
@@ -67,11 +67,14 @@ class ClusterTopics(TopicTable[C]):
     Args:
         image: the image of the cluster, which the table follows.
         host: makes and configures the partitions.
+
+    Attributes:
+        cluster_features: the same as `features`.
     """
 
     def __init__(self, config: BrokerConfig, image: ClusterImage, host: ClusterHost[C]) -> None:
-        store = NoOwnSettings()
-        super().__init__(GroupConfigs(config, store), Features(config, store, supported={}))
+        self.cluster_features = ClusterFeatures(config)
+        super().__init__(GroupConfigs(config, NoOwnSettings()), self.cluster_features)
         self._config = config
         self._image = image
         self._host = host

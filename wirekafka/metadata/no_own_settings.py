@@ -1,7 +1,5 @@
-"""The store of what a member of a cluster of Apache Kafka 3.9 does not have: settings of groups, and features.
-
-While a broker of Apache Kafka is a member, no feature may be on: it exits when it finds a feature that it does not know. So there
-are no groups of the newer protocols (KIP-848, KIP-932), which have settings, and transactions are those of version 1.
+"""The store of what a member of a cluster does not store by itself: settings of groups, which do not exist in a cluster with
+ZooKeeper, and levels of features, which the controller stores.
 
 Source: kafka.server.FinalizedFeatureChangeListener of Apache Kafka 3.9.
 """
@@ -14,10 +12,11 @@ from wirekafka.errors import ErrorCode, KafkaError
 
 
 class NoOwnSettings:
-    """A `GroupConfigStore` and `FeatureStore` that is empty and stays empty.
+    """A `GroupConfigStore` and `FeatureStore` that refuses changes.
 
     Attributes:
-        features_epoch: the version of the empty znode /feature, as brokers of Apache Kafka report it.
+        feature_levels: the finalized levels, which `ClusterFeatures.follow` replaces.
+        features_epoch: the version of the znode /feature.
     """
 
     def __init__(self) -> None:
@@ -39,4 +38,4 @@ class NoOwnSettings:
         Raises:
             KafkaError: UNSUPPORTED_VERSION.
         """
-        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "There are no features in a cluster with ZooKeeper.")
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "The controller changes features.")

@@ -288,13 +288,19 @@ class Dispatcher:
         self._routes: dict[int, Route] = {}
         self._remembered: dict[tuple[Client, object, bytes], int] = {}
         """The shortcuts of all connections by client, route and head, with the size of the head; the oldest first."""
-        self._served = served_versions(broker.config)
+        self._served = served_versions(broker.config, broker.topics.features.level)
+        broker.topics.features.on_change.append(self._refresh)
         self._told: set[tuple[object, ...]] = set()
 
     @property
     def is_busy(self) -> bool:
         """Whether so many requests are handled in slices that no further large request may begin, except for a Produce."""
         return self._broker.slices.is_busy
+
+    def _refresh(self) -> None:
+        """Serves other versions from now on, because features have changed: their routes are made again."""
+        self._served = served_versions(self._broker.config, self._broker.topics.features.level)
+        self._routes.clear()
 
     def _log_request(self, frame: memoryview, client: Client, now_ms: int) -> Answer | Pending[Any]:
         """Handles a request as `_handle` does, and logs the request once its response is complete."""

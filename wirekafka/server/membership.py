@@ -33,6 +33,7 @@ from wirekafka.membership.configs import ClusterConfigs
 from wirekafka.membership.controller import Controller
 from wirekafka.membership.controller_watch import ControllerWatch
 from wirekafka.membership.directory_failures import DirectoryFailures
+from wirekafka.membership.feature_watch import FeatureWatch
 from wirekafka.membership.member import Member
 from wirekafka.membership.peers import Peers
 from wirekafka.membership.producer_id_blocks import ProducerIdBlocks, ZooKeeperBlocks
@@ -75,6 +76,7 @@ class Cluster:
         image: the brokers and topics of the cluster; empty before the first UpdateMetadata.
         topics: the table of topics that follows the image.
         configs: the settings in ZooKeeper.
+        features: follows the features in ZooKeeper.
     """
 
     zookeeper: RetryingClient
@@ -82,6 +84,7 @@ class Cluster:
     image: ClusterImage
     topics: MemberTopics
     configs: ClusterConfigs
+    features: FeatureWatch
 
     async def open_broker(self, config: BrokerConfig, clock: Clock) -> Broker:
         """Opens the data directories.
@@ -127,8 +130,10 @@ async def _read_cluster(zookeeper: RetryingClient, config: BrokerConfig, clock: 
         image.stored_counts = await read_partition_counts(zookeeper)
         topics = open_member_topics(config, image)
         configs = ClusterConfigs(zookeeper, config, topics, finish, clock.now_ms)
+        features = FeatureWatch(zookeeper, topics.cluster_features)
+        await features.load()
         await configs.load()
-    return Cluster(zookeeper, cluster_id, image, topics, configs)
+    return Cluster(zookeeper, cluster_id, image, topics, configs, features)
 
 
 @contextmanager
@@ -153,6 +158,7 @@ def compose(
         cluster_id=cluster.cluster_id,
         former_session_ms=2 * config.integer("zookeeper.session.timeout.ms"),
         now_ms=clock.now_ms,
+        features=cluster.topics.features.supported,
     )
     peers = Peers(
         broker.node_id,
@@ -297,6 +303,7 @@ async def take_part(
     member = compose(broker, cluster, driver, nursery, listeners)
     try:
         nursery.start_soon(keep, cluster.configs.run)
+        nursery.start_soon(keep, cluster.features.run)
         nursery.start_soon(keep, ControllerWatch(cluster.zookeeper, member.controller.set_controller).run)
         with _zookeeper_errors():
             await member.registration.register()

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from wirekafka.coordinator.cluster import CoordinatorCluster, PeerQueue, by_topic
 from wirekafka.coordinator.transactions.requests import Marker
+from wirekafka.coordinator.transactions.transaction import TRANSACTIONS_V2
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.faults import isolate
 from wirekafka.names import TopicPartition
@@ -37,6 +38,9 @@ if TYPE_CHECKING:
 
 MARKERS_VERSION = 1
 """The version of WriteTxnMarkers that all brokers from 2.8 on have (MetadataVersion.writeTxnMarkersRequestVersion)."""
+
+MARKERS_VERSION_WITH_TRANSACTIONS_V2 = 2
+"""The version with the transaction version of each marker, which all brokers have once transactions of version 2 are on."""
 
 MARKERS_IN_REQUEST = 500
 """The most markers in one request. Each answer may complete a transaction, which takes some 30 us."""
@@ -60,6 +64,7 @@ class _End(NamedTuple):
     producer_epoch: int
     is_commit: bool
     coordinator_epoch: int
+    transaction_version: int
 
 
 MarkerQueue = PeerQueue[_Entry, WriteTxnMarkersRequest, WriteTxnMarkersResponse]
@@ -70,12 +75,14 @@ class ClusterMarkers:
 
     Args:
         own: writes the markers to the partitions that this broker leads.
+        transaction_version: returns the finalized level of transaction.version.
     """
 
-    def __init__(self, own: Markers, cluster: CoordinatorCluster, timers: Timers) -> None:
+    def __init__(self, own: Markers, cluster: CoordinatorCluster, timers: Timers, transaction_version: Callable[[], int]) -> None:
         self._own = own
         self._cluster = cluster
         self._timers = timers
+        self._transaction_version = transaction_version
         self._queues = cluster.open_queues("txn-markers", self._make_queue)
 
     def write(
@@ -114,12 +121,19 @@ class ClusterMarkers:
             return error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return leader_id == self._cluster.node_id and self._own.is_needed(marker)
 
+    def _version(self) -> int:
+        """Returns the version of the next request. A broker that does not know it yet closes the connection, as brokers follow
+        features one after the other; the markers are sent again then.
+        """
+        has_version_2 = self._transaction_version() >= TRANSACTIONS_V2
+        return MARKERS_VERSION_WITH_TRANSACTIONS_V2 if has_version_2 else MARKERS_VERSION
+
     def _make_queue(self, channel: Channel) -> MarkerQueue:
         return PeerQueue(
             channel,
             self._timers,
             WRITE_TXN_MARKERS,
-            MARKERS_VERSION,
+            self._version,
             most_items=MARKERS_IN_REQUEST,
             build=_request,
             take=_end,
@@ -129,7 +143,7 @@ class ClusterMarkers:
 def _request(entries: list[_Entry]) -> WriteTxnMarkersRequest:
     partitions: dict[_End, list[TopicPartition]] = {}
     for marker, coordinator_epoch, _ in entries:
-        end = _End(marker.producer_id, marker.producer_epoch, marker.is_commit, coordinator_epoch)
+        end = _End(marker.producer_id, marker.producer_epoch, marker.is_commit, coordinator_epoch, marker.transaction_version)
         partitions.setdefault(end, []).append(marker.topic_partition)
     return WriteTxnMarkersRequest(
         markers=[
@@ -138,6 +152,7 @@ def _request(entries: list[_Entry]) -> WriteTxnMarkersRequest:
                 producer_epoch=end.producer_epoch,
                 transaction_result=end.is_commit,
                 coordinator_epoch=end.coordinator_epoch,
+                transaction_version=end.transaction_version,
                 topics=[
                     WritableTxnMarkerTopic(name=name, partition_indexes=indexes) for name, indexes in by_topic(of_end).items()
                 ],

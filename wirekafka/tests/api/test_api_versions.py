@@ -3,20 +3,23 @@ from __future__ import annotations
 import re
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from wirekafka.api.api_versions import api_versions, unsupported_version
 from wirekafka.api.cluster_versions import CLUSTER_VERSIONS, MEMBERS_ONLY
 from wirekafka.api.registry import Api, Call, all_apis, served_versions
+from wirekafka.broker import Broker
 from wirekafka.config import BrokerConfig, ConfigError
 from wirekafka.errors import ErrorCode
+from wirekafka.metadata.cluster_features import ClusterFeatures
 from wirekafka.metadata.features import Features
 from wirekafka.testing.memory_store import MemoryStore
 from wirekafka.tests.server.frames import client
 from wirekafka.wire.messages.api_versions import ApiVersionsRequest
 
+MEMBER = {"zookeeper.connect": "localhost:2181", "broker.id": "1"}
 README = (Path(__file__).parents[3] / "README.md").read_text()
 
 
@@ -59,8 +62,7 @@ def test_hidden_versions_are_not_listed() -> None:
 
 
 def test_member_of_a_cluster_serves_what_its_other_brokers_serve() -> None:
-    settings = {"zookeeper.connect": "localhost:2181", "broker.id": "1"}
-    served = served_versions(BrokerConfig.load(None, settings))
+    served = served_versions(BrokerConfig.load(None, MEMBER))
     assert {key: versions[-1] for key, versions in served.items()} == {
         api.key: min(api.versions[-1], CLUSTER_VERSIONS[api.key]) for api in all_apis() if api.key in CLUSTER_VERSIONS
     }
@@ -69,7 +71,33 @@ def test_member_of_a_cluster_serves_what_its_other_brokers_serve() -> None:
     assert not {68, 69, 74, 75, 76} & served.keys()
 
 
-@pytest.mark.parametrize(("column", "settings"), [(2, {}), (3, {"zookeeper.connect": "localhost:2181", "broker.id": "1"})])
+def test_member_serves_what_finalized_features_need() -> None:
+    config = BrokerConfig.load(None, MEMBER)
+    features = ClusterFeatures(config)
+    assert served_versions(config, features.level) == served_versions(config)
+    features.follow({name: levels.most for name, levels in features.supported.items()}, 3)
+    served = {key: versions[-1] for key, versions in served_versions(config, features.level).items()}
+    assert served == CLUSTER_VERSIONS | {0: 12, 26: 5, 27: 2, 28: 5}
+    features.follow({}, 4)
+    assert served_versions(config, features.level) == served_versions(config)
+
+
+def test_member_reports_its_features_and_their_epoch() -> None:
+    config = BrokerConfig.load(None, MEMBER)
+    features = ClusterFeatures(config)
+    broker = cast(Broker, SimpleNamespace(config=config, topics=SimpleNamespace(features=features)))
+    response = features_of(broker)
+    assert (response.finalized_features, response.finalized_features_epoch) == ([], 0)
+    assert {each.name: (each.min_version, each.max_version) for each in response.supported_features} == {
+        "transaction.version": (0, 2)
+    }
+    features.follow({"transaction.version": 2}, 5)
+    response = features_of(broker)
+    assert [(each.name, each.max_version_level) for each in response.finalized_features] == [("transaction.version", 2)]
+    assert response.finalized_features_epoch == 5
+
+
+@pytest.mark.parametrize(("column", "settings"), [(2, {}), (3, MEMBER)])
 def test_table_of_the_readme_is_what_each_kind_of_broker_serves(column: int, settings: dict[str, str]) -> None:
     cells = [[cell.strip() for cell in row.strip("| ").split("|")] for row in re.findall(r"^\| \d.*\|$", README, re.MULTILINE)]
     table = {int(row[0]): row[column] for row in cells if len(row) > column and row[column]}
@@ -77,7 +105,7 @@ def test_table_of_the_readme_is_what_each_kind_of_broker_serves(column: int, set
 
 
 def test_member_of_a_cluster_may_hide_more() -> None:
-    settings = {"zookeeper.connect": "localhost:2181", "broker.id": "1", "wirekafka.api.versions.max": "Fetch:12,Produce:13"}
+    settings = {**MEMBER, "wirekafka.api.versions.max": "Fetch:12,Produce:13"}
     served = served_versions(BrokerConfig.load(None, settings))
     assert (served[1][-1], served[0][-1]) == (12, 11)
 

@@ -6,7 +6,6 @@ from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.membership.cluster_id import join_cluster
 from wirekafka.tests.membership.zookeeper import Stage, play
 from wirekafka.zookeeper.layout import paths
-from wirekafka.zookeeper.layout.cluster_state import FEATURES_DISABLED, FinalizedFeatures
 from wirekafka.zookeeper.layout.membership import ControllerRegistration, write_cluster_id
 from wirekafka.zookeeper.model.client import Fault
 from wirekafka.zookeeper.session import Create, Exists, GetData
@@ -51,10 +50,9 @@ def test_lost_connections_delay_the_entry() -> None:
     [
         (paths.MIGRATION, b"{}", "migrates to KRaft"),
         (paths.CONTROLLER, ControllerRegistration(3000, 1, 7).write(), "A KRaft controller, 3000"),
-        (paths.FEATURE, FinalizedFeatures({"group.version": 1}).write(), "group.version"),
     ],
 )
-def test_cluster_with_kraft_or_finalized_features_is_refused(path: str, data: bytes, message: str) -> None:
+def test_cluster_with_kraft_is_refused(path: str, data: bytes, message: str) -> None:
     async def act(stage: Stage) -> None:
         await stage.zookeeper.ask(Create(path, data))
         with pytest.raises(KafkaError, match=message) as caught:
@@ -65,10 +63,9 @@ def test_cluster_with_kraft_or_finalized_features_is_refused(path: str, data: by
     play(act)
 
 
-def test_cluster_of_zookeeper_without_features_is_joined() -> None:
+def test_cluster_of_zookeeper_is_joined() -> None:
     async def act(stage: Stage) -> None:
         await stage.zookeeper.ask(Create(paths.CONTROLLER, ControllerRegistration(1, 1).write()))
-        await stage.zookeeper.ask(Create(paths.FEATURE, FinalizedFeatures({"x": 1}, FEATURES_DISABLED).write()))
         assert await join_cluster(stage.zookeeper, lambda: "new") == "new"
 
     play(act)

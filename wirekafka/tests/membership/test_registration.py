@@ -1,5 +1,7 @@
 """The registration of a broker in ZooKeeper, and its epoch."""
 
+from collections.abc import Mapping
+
 import pytest
 import structlog.testing
 import trio
@@ -9,6 +11,7 @@ from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.membership.registration import Registration
 from wirekafka.membership.retrying_client import RetryingClient
 from wirekafka.membership.supervision import keep
+from wirekafka.metadata.features import Levels
 from wirekafka.tests.membership.zookeeper import NOW_MS, Stage, play, until
 from wirekafka.zookeeper.layout import paths
 from wirekafka.zookeeper.layout.membership import BrokerRegistration, Endpoint, write_cluster_id
@@ -20,11 +23,20 @@ def endpoint(port: int = 9092) -> Endpoint:
     return Endpoint(Listener("PLAINTEXT", "127.0.0.1", port), "PLAINTEXT")
 
 
-async def registration(zookeeper: RetryingClient, node_id: int = 3, port: int = 9092) -> Registration:
+async def registration(
+    zookeeper: RetryingClient, node_id: int = 3, port: int = 9092, features: Mapping[str, Levels] | None = None
+) -> Registration:
     await zookeeper.create_persistent(paths.BROKER_IDS)
     await zookeeper.create_persistent(paths.CLUSTER_ID, write_cluster_id("ours"))
     return Registration(
-        zookeeper, node_id, (endpoint(port),), "here", cluster_id="ours", former_session_ms=18_000, now_ms=lambda: NOW_MS
+        zookeeper,
+        node_id,
+        (endpoint(port),),
+        "here",
+        cluster_id="ours",
+        former_session_ms=18_000,
+        now_ms=lambda: NOW_MS,
+        features=features,
     )
 
 
@@ -34,9 +46,22 @@ def test_broker_registers_and_its_epoch_is_the_czxid() -> None:
         assert made.broker_epoch == -1
         await made.register()
         found = await stage.zookeeper.ask(GetData("/brokers/ids/3"))
-        assert BrokerRegistration.read(3, found.data) == BrokerRegistration((endpoint(),), NOW_MS, "here")
+        read = BrokerRegistration.read(3, found.data)
+        assert read == BrokerRegistration((endpoint(),), NOW_MS, "here", unknown={"wirekafka": {"features": {}}})
         assert made.broker_epoch == found.stat.czxid
         assert found.stat.ephemeral_owner == stage.client.session_id
+
+    play(act)
+
+
+def test_broker_registers_its_features_as_old_brokers_can_read_them() -> None:
+    async def act(stage: Stage) -> None:
+        made = await registration(stage.zookeeper, features={"a": Levels(0, 2), "b": Levels(3, 4)})
+        await made.register()
+        found = await stage.zookeeper.ask(GetData("/brokers/ids/3"))
+        read, b = BrokerRegistration.read(3, found.data), {"min_version": 3, "max_version": 4}
+        assert read.features == {"a": {"min_version": 1, "max_version": 2}, "b": b}
+        assert read.unknown == {"wirekafka": {"features": {"a": {"min_version": 0, "max_version": 2}, "b": b}}}
 
     play(act)
 

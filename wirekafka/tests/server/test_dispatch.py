@@ -8,13 +8,14 @@ import struct
 from collections.abc import Iterator
 from itertools import count
 from types import SimpleNamespace
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import pytest
 import structlog
 import trio
 import trio.testing
 
+from wirekafka.api.cluster_versions import CLUSTER_VERSIONS, FEATURE_VERSIONS
 from wirekafka.api.index import INDEX, Entry
 from wirekafka.api.registry import APIS, Api, Call, find_api
 from wirekafka.broker import Broker
@@ -23,6 +24,7 @@ from wirekafka.config import BrokerConfig
 from wirekafka.errors import ErrorCode, KafkaError, ProtocolError
 from wirekafka.faults import forget_logged
 from wirekafka.log.storage import FileHandle, FileRegion
+from wirekafka.metadata.cluster_features import ClusterFeatures
 from wirekafka.pending import Pending, finish
 from wirekafka.server import dispatch
 from wirekafka.server.connection import RepeatedError
@@ -82,13 +84,16 @@ class TakeResponse(Message):
 class Server:
     """A dispatcher with one more API, whose handler the test replaces."""
 
-    def __init__(self) -> None:
+    def __init__(self, config: BrokerConfig | None = None) -> None:
         self.calls: list[Call[Any]] = []
         self.handler: Any = lambda call: SayResponse(text=call.request.text.upper())
         APIS[KEY] = Api(KEY, "Say", SayRequest, SayResponse, range(3), 2, self.handle, "")
         INDEX[KEY] = Entry("Say", "", 0, 2)
         clock = Clock(lambda: 1_700_000_000.5)
-        broker: Any = SimpleNamespace(config=BrokerConfig(), clock=clock, slices=Slices(clock, seconds=lambda: 0.0))
+        config = BrokerConfig() if config is None else config
+        self.features = ClusterFeatures(config)
+        topics = SimpleNamespace(features=self.features)
+        broker: Any = SimpleNamespace(config=config, clock=clock, slices=Slices(clock, seconds=lambda: 0.0), topics=topics)
         self.broker: Broker = broker
         self.dispatcher = Dispatcher(self.broker)
         self.client = client()
@@ -172,6 +177,21 @@ def test_unknown_api_ends_the_connection(server: Server, key: int, reason: str) 
 def test_unknown_version_ends_the_connection_and_says_what_is_served(server: Server, version: int) -> None:
     with pytest.raises(ProtocolError, match=rf"Say version {version} is not served, only versions 0 to 2 \(client id 'test'\)"):
         server.ask(request(KEY, version))
+
+
+def test_member_serves_a_version_while_the_feature_that_needs_it_is_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(INDEX, KEY, Entry("Say", "", 0, 2))
+    monkeypatch.setitem(APIS, KEY, cast(Any, None))
+    monkeypatch.setitem(CLUSTER_VERSIONS, KEY, 0)
+    monkeypatch.setitem(FEATURE_VERSIONS, "transaction.version", {2: {KEY: 1}})
+    server = Server(BrokerConfig.load(None, {"zookeeper.connect": "localhost:2181", "broker.id": "1"}))
+    for level in (0, 2, 1, 2):
+        server.features.follow({"transaction.version": level}, 1)
+        if level == 2:
+            assert b"HELLO" in server.ask(request(KEY, 1, 7, string(b"hello")))
+        else:
+            with pytest.raises(ProtocolError, match="Say version 1 is not served, only versions 0 to 0"):
+                server.ask(request(KEY, 1, 7, string(b"hello")))
 
 
 def test_refusal_is_told_once_for_each_client_and_reason(server: Server) -> None:

@@ -10,9 +10,9 @@ import trio
 
 from wirekafka.coordinator.effects import WritingProducer
 from wirekafka.coordinator.groups.requests import CommitRequest, PartitionCommit
-from wirekafka.coordinator.transactions.remote_markers import MARKERS_VERSION
 from wirekafka.coordinator.transactions.requests import InitRequest, Marker, ProducerIdentity
 from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.metadata.features import TRANSACTION_VERSION, FeatureUpdate, UpgradeType
 from wirekafka.names import GROUP_METADATA_TOPIC, NO_LEADER_ID, TRANSACTION_STATE_TOPIC, TopicPartition
 from wirekafka.pending import finish
 from wirekafka.replication.absent_log import ABSENT_LOG
@@ -72,8 +72,30 @@ def test_transaction_ends_in_the_partitions_of_both_brokers(tmp_path: Path, is_c
     run(body, tmp_path)
 
 
-def test_markers_of_many_transactions_go_in_one_request(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_commit", [True, False])
+def test_end_of_a_transaction_of_version_2_bumps_the_epoch_on_both_brokers(tmp_path: Path, is_commit: bool) -> None:
     async def body(cluster: TwoBrokers) -> None:
+        producer = begin(cluster, "x", 0, 1, client_version=2)
+        transactions = cluster.members[1].broker.transactions
+        after = transactions.end("x", producer, is_commit=is_commit, client_version=2)
+        assert after == (producer.producer_id, producer.producer_epoch + 1)
+        await trio.sleep(0.1)
+        assert state_of(cluster) == ("CompleteCommit" if is_commit else "CompleteAbort")
+        [(request, _)] = cluster.members[1].channels[MARKERS].sent
+        assert isinstance(request, WriteTxnMarkersRequest)
+        assert [(marker.producer_epoch, marker.transaction_version) for marker in request.markers] == [(after.producer_epoch, 2)]
+        with pytest.raises(KafkaError) as caught:
+            write(cluster.members[2], 1, producer)
+        assert caught.value.code is ErrorCode.INVALID_PRODUCER_EPOCH
+
+    run(body, tmp_path)
+
+
+@pytest.mark.parametrize(("level", "expected"), [(2, 2), (1, 1), (0, 1)])
+def test_markers_of_many_transactions_go_in_one_request(tmp_path: Path, level: int, expected: int) -> None:
+    async def body(cluster: TwoBrokers) -> None:
+        downgrade = FeatureUpdate(TRANSACTION_VERSION, level, UpgradeType.SAFE_DOWNGRADE)
+        cluster.members[1].broker.topics.features.update([downgrade], validate_only=False)
         names = [f"x{number}" for number in range(20)]
         producers = [begin(cluster, name, 1) for name in names]
         for name, producer in zip(names, producers, strict=True):
@@ -81,7 +103,7 @@ def test_markers_of_many_transactions_go_in_one_request(tmp_path: Path) -> None:
         await trio.sleep(0.1)
         [(request, version)] = cluster.members[1].channels[MARKERS].sent
         assert isinstance(request, WriteTxnMarkersRequest)
-        assert version == MARKERS_VERSION
+        assert version == expected
         assert [marker.producer_id for marker in request.markers] == [producer.producer_id for producer in producers]
         assert {state_of(cluster, name) for name in names} == {"CompleteCommit"}
 
