@@ -59,7 +59,7 @@ SLICE = 64
 class Channels(Protocol):
     """The queues of requests to the brokers."""
 
-    def send(self, broker_id: int, kind: RequestType[Any, Any], request: Any, version: int) -> None:
+    def send(self, broker: LiveBroker, kind: RequestType[Any, Any], request: Any, version: int) -> None:
         """Sends a request to a live broker, after those that were sent to it before."""
 
 
@@ -129,13 +129,13 @@ class RequestBatch:
         for broker_id, states in leader_and_isr.items():
             if (broker := self._context.live.get(broker_id)) is not None:
                 request = yield from self._leader_and_isr_request(broker, states)
-                self._channels.send(broker_id, LEADER_AND_ISR, request, self._versions.leader_and_isr)
+                self._channels.send(broker, LEADER_AND_ISR, request, self._versions.leader_and_isr)
         yield from self._send_metadata()
         stop_replica, self._stop_replica = self._stop_replica, {}
         for broker_id, stops in stop_replica.items():
             if (broker := self._context.live.get(broker_id)) is not None:
                 stop_request = yield from self._stop_replica_request(broker, stops)
-                self._channels.send(broker_id, STOP_REPLICA, stop_request, self._versions.stop_replica)
+                self._channels.send(broker, STOP_REPLICA, stop_request, self._versions.stop_replica)
 
     # LeaderAndIsr
 
@@ -232,7 +232,7 @@ class RequestBatch:
                     topic_states=[*topics.values()],
                     live_brokers=live_brokers,
                 )
-                self._channels.send(broker_id, UPDATE_METADATA, request, self._versions.update_metadata)
+                self._channels.send(broker, UPDATE_METADATA, request, self._versions.update_metadata)
                 yield PAUSE
 
     # StopReplica

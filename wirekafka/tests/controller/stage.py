@@ -181,9 +181,9 @@ class Stage:
         """Returns a batch whose requests are in `sent` after its script `send` has run."""
         return RequestBatch(self.context, self.settings, self)
 
-    def send(self, broker_id: int, kind: RequestType[Any, Any], request: Any, version: int) -> None:
+    def send(self, broker: LiveBroker, kind: RequestType[Any, Any], request: Any, version: int) -> None:
         """Takes a request to a broker."""
-        self.sent.append(Sent(broker_id, kind, request, version))
+        self.sent.append(Sent(broker.broker_id, kind, request, version))
 
     def leader_and_isr(self, broker_id: int) -> dict[TopicPartition, LeaderAndIsrPartitionState]:
         """Returns what a broker was told last of each partition by LeaderAndIsr."""
