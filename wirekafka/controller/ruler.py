@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from wirekafka.controller.context import ControllerContext
+from wirekafka.controller.requests import RequestBatch
 from wirekafka.controller.scripts import Script
 from wirekafka.errors import KafkaError
 
@@ -19,7 +20,9 @@ class Ruler(Protocol):
     def is_active(self) -> bool:
         """Whether this broker is the active controller, as far as it knows."""
 
-    def enter(self, event: Callable[[ControllerContext, Any], Script[T]], end: Callable[[T | KafkaError], object]) -> None:
+    def enter(
+        self, event: Callable[[ControllerContext, RequestBatch], Script[T]], end: Callable[[T | KafkaError], object]
+    ) -> None:
         """Queues an event.
 
         Args:

@@ -22,6 +22,10 @@ MOST_NESTED = 100
 MOST_SHOWN = 300
 """The most characters of a reason, which may show the content of a znode."""
 
+MOST_BYTES = 1_000_000
+"""The most bytes of content in one request. ZooKeeper closes the connection that sends more than 1 MiB (jute.maxbuffer), and so
+ends the work of everybody who uses the session."""
+
 _INT_32 = range(-(1 << 31), 1 << 31)
 _INT_64 = range(-(1 << 63), 1 << 63)
 
