@@ -73,6 +73,8 @@ class ControllerContext:
         offline_replicas: for each broker, the partitions whose directory has failed there.
         deleting: the topics that shall be deleted, in the order in which that was asked for.
         ineligible: the topics whose deletion waits, because a replica is not available or a reassignment is in progress.
+        stopping_replicas: for each topic that is being deleted, the replicas whose broker was told to delete the log, and has not
+            answered: each a partition and a broker id.
         deleted_replicas: for each topic that is being deleted, the replicas that are deleted.
         reassigning: the partitions with a reassignment in progress.
     """
@@ -87,6 +89,7 @@ class ControllerContext:
     offline_replicas: dict[int, set[TopicPartition]] = field(default_factory=dict)
     deleting: dict[str, None] = field(default_factory=dict)
     ineligible: set[str] = field(default_factory=set)
+    stopping_replicas: dict[str, set[tuple[int, int]]] = field(default_factory=dict)
     deleted_replicas: dict[str, set[tuple[int, int]]] = field(default_factory=dict)
     reassigning: dict[TopicPartition, None] = field(default_factory=dict)
 
@@ -108,10 +111,13 @@ class ControllerContext:
     # Topics
 
     def put_topic(self, topic: Topic) -> None:
-        """Adds a topic, or replaces what is known of it."""
+        """Adds a topic, or replaces what is known of it, with its reassignments in progress."""
         self.topics[topic.name] = topic
         if topic.topic_id is not None:
             self.topic_names[topic.topic_id] = topic.name
+        for index, assignment in topic.assignments.items():
+            if assignment.adding_replicas or assignment.removing_replicas:
+                self.reassigning[TopicPartition(topic.name, index)] = None
 
     def remove_topic(self, name: str) -> None:
         """Forgets a topic, its partitions, and its deletion."""
@@ -128,6 +134,7 @@ class ControllerContext:
                 failed.discard(partition)
         self.deleting.pop(name, None)
         self.ineligible.discard(name)
+        self.stopping_replicas.pop(name, None)
         self.deleted_replicas.pop(name, None)
 
     def assignment(self, name: TopicPartition) -> ReplicaAssignment | None:

@@ -68,11 +68,14 @@ class RequestBatch:
 
     Args:
         channels: takes the requests in `send`.
+
+    Attributes:
+        settings: those of the controller, for the scripts of the event.
     """
 
     def __init__(self, context: ControllerContext, settings: ControllerSettings, channels: Channels) -> None:
         self._context = context
-        self._settings = settings
+        self.settings = settings
         self._versions = CONTROLLER_VERSIONS[settings.release]
         self._channels = channels
         self._leader_and_isr: dict[int, dict[TopicPartition, LeaderAndIsrPartitionState]] = {}
@@ -174,7 +177,7 @@ class RequestBatch:
                 yield PAUSE
         live_leaders = [self._live_leader(live) for live in self._context.live.values() if live.broker_id in leaders]
         return LeaderAndIsrRequest(
-            controller_id=self._settings.broker_id,
+            controller_id=self.settings.broker_id,
             controller_epoch=self._context.epoch,
             broker_epoch=broker.epoch,
             topic_states=[*topics.values()],
@@ -184,7 +187,7 @@ class RequestBatch:
     def _live_leader(self, broker: LiveBroker) -> LeaderAndIsrLiveLeader:
         """Returns the address of a leader; an empty one if the broker has not the listener."""
         for endpoint in broker.registration.endpoints:
-            if endpoint.listener.name == self._settings.listener_name:
+            if endpoint.listener.name == self.settings.listener_name:
                 host, port = endpoint.listener.host, endpoint.listener.port
                 return LeaderAndIsrLiveLeader(broker_id=broker.broker_id, host_name=host, port=port)
         return LeaderAndIsrLiveLeader(broker_id=broker.broker_id)
@@ -226,7 +229,7 @@ class RequestBatch:
         for broker_id in told:
             if (broker := self._context.live.get(broker_id)) is not None:
                 request = UpdateMetadataRequest(
-                    controller_id=self._settings.broker_id,
+                    controller_id=self.settings.broker_id,
                     controller_epoch=self._context.epoch,
                     broker_epoch=broker.epoch,
                     topic_states=[*topics.values()],
@@ -255,7 +258,7 @@ class RequestBatch:
             if count % SLICE == 0:
                 yield PAUSE
         return StopReplicaRequest(
-            controller_id=self._settings.broker_id,
+            controller_id=self.settings.broker_id,
             controller_epoch=self._context.epoch,
             broker_epoch=broker.epoch,
             topic_states=[*topics.values()],

@@ -1,0 +1,251 @@
+"""Topics that appear, grow and vanish in ZooKeeper."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+from structlog.testing import capture_logs
+
+from wirekafka.controller.topics import look_at_partitions, look_at_topics, read_topics, write_assignments
+from wirekafka.controller.writes import DeposedError
+from wirekafka.names import TopicPartition
+from wirekafka.tests.controller.stage import EPOCH, Stage
+from wirekafka.zookeeper.layout import paths
+from wirekafka.zookeeper.layout.topics import PartitionState, ReplicaAssignment, TopicAssignment
+from wirekafka.zookeeper.model.client import Fault
+from wirekafka.zookeeper.session import (
+    Create,
+    Delete,
+    Exists,
+    Operation,
+    SetData,
+    WatchEvent,
+    ZooKeeperError,
+    ZooKeeperErrorCode,
+)
+
+ID = bytes(range(16))
+
+
+def _stage(*broker_ids: int) -> Stage:
+    stage = Stage()
+    for broker_id in broker_ids:
+        stage.add_broker(broker_id)
+    return stage
+
+
+def _assignments(replicas: Mapping[int, tuple[int, ...]]) -> dict[int, ReplicaAssignment]:
+    return {index: ReplicaAssignment(each) for index, each in replicas.items()}
+
+
+def _create(stage: Stage, name: str, replicas: Mapping[int, tuple[int, ...]], topic_id: bytes | None = ID) -> None:
+    stage.do(Create(paths.topic(name), TopicAssignment(topic_id, _assignments(replicas)).write()))
+
+
+def _stored(stage: Stage, name: str) -> TopicAssignment:
+    data = stage.data(paths.topic(name))
+    assert data is not None
+    return TopicAssignment.read(name, data.data)
+
+
+def test_new_topic_gets_leaders_and_its_brokers_are_told() -> None:
+    stage = _stage(1, 2, 3)
+    _create(stage, "t", {0: (2, 1), 1: (3, 1)})
+
+    stage.event(look_at_topics)
+
+    assert stage.context.topics["t"].topic_id == ID
+    assert stage.context.topic_names[ID] == "t"
+    assert stage.state(TopicPartition("t", 0)) == PartitionState(2, 0, (2, 1), EPOCH)
+    assert stage.leader_and_isr(1).keys() == {TopicPartition("t", 0), TopicPartition("t", 1)}
+    assert stage.leader_and_isr(2)[TopicPartition("t", 0)].is_new
+    assert stage.metadata(3)[TopicPartition("t", 0)].leader == 2
+
+
+def test_new_topic_without_an_online_replica_waits_for_one() -> None:
+    stage = _stage(1)
+    _create(stage, "t", {0: (7, 8), 1: (1, 7)})
+
+    stage.event(look_at_topics)
+
+    assert [*stage.context.states] == [TopicPartition("t", 1)]
+    assert stage.context.topics["t"].assignments[0] == ReplicaAssignment((7, 8))
+
+
+def test_topic_that_is_known_is_not_read_again() -> None:
+    stage = _stage(1)
+    stage.add_topic("t", {0: (1,)})
+    stage.do(SetData(paths.topic("t"), TopicAssignment(ID, _assignments({0: (1, 9)})).write()))
+
+    stage.event(look_at_topics)
+
+    assert stage.context.replicas(TopicPartition("t", 0)) == (1,)
+
+
+def test_topic_that_vanished_is_forgotten() -> None:
+    stage = _stage(1)
+    stage.add_topic("t", {0: (1,)})
+    stage.do(Delete(paths.topic("t")))
+
+    stage.event(look_at_topics)
+
+    assert stage.context.topics == {} and stage.context.topic_names == {}
+
+
+def test_topic_with_malformed_content_is_ignored_and_named_in_the_log() -> None:
+    stage = _stage(1)
+    stage.do(Create(paths.topic("bad"), b"{"))
+    _create(stage, "t", {0: (1,)})
+
+    with capture_logs() as lines:
+        stage.event(look_at_topics)
+
+    assert [*stage.context.topics] == ["t"]
+    assert [line["topic"] for line in lines if line["log_level"] == "error"] == ["bad"]
+
+
+def test_topic_of_a_release_without_ids_gets_one() -> None:
+    stage = _stage(1)
+    stage.do(Create(paths.topic("t"), b'{"version":1,"partitions":{"0":[1]},"of another release":5}'))
+
+    stage.event(look_at_topics)
+
+    stored = _stored(stage, "t")
+    assert stored.topic_id is not None and stage.context.topic_names == {stored.topic_id: "t"}
+    assert stored.unknown == {"of another release": 5}
+
+
+def test_look_at_topics_leaves_watches_on_the_list_and_on_each_topic() -> None:
+    stage = _stage(1)
+    _create(stage, "t", {0: (1,)})
+    stage.event(look_at_topics)
+    events: list[WatchEvent] = []
+    stage.client.add_watch_listener(events.append)
+    other = stage.connect()
+    stage.turn()
+
+    stage.do(SetData(paths.topic("t"), TopicAssignment(ID, {}).write()), other)
+    stage.do(Create(paths.topic("u"), b""), other)
+
+    assert [event.path for event in events] == [paths.topic("t"), paths.TOPICS]
+
+
+def test_look_at_topics_by_a_deposed_controller_writes_nothing() -> None:
+    stage = _stage(1)
+    _create(stage, "t", {0: (1,)})
+    stage.depose()
+
+    with pytest.raises(DeposedError):
+        stage.event(look_at_topics)
+
+    assert stage.do(Exists(paths.topic_partitions("t"))) is None
+    assert stage.sent == []
+
+
+def test_look_at_topics_without_a_connection_raises() -> None:
+    stage = _stage(1)
+    _create(stage, "t", {0: (1,)})
+
+    def lose(operation: Operation[object]) -> Fault | None:
+        return Fault.REPLY_LOST if getattr(operation, "path", None) == paths.topic("t") else None
+
+    stage.client.choose_fault = lose
+    with pytest.raises(ZooKeeperError) as raised:
+        stage.event(look_at_topics)
+    assert raised.value.code is ZooKeeperErrorCode.CONNECTION_LOSS
+
+
+# Growth
+
+
+def test_topic_that_grows_gets_leaders_for_its_new_partitions() -> None:
+    stage = _stage(1, 2)
+    stage.add_topic("t", {0: (1, 2)}, topic_id=ID)
+    stage.add_state(TopicPartition("t", 0), 1, (1, 2))
+    stage.do(SetData(paths.topic("t"), TopicAssignment(ID, _assignments({0: (1, 2), 1: (2, 1)})).write()))
+
+    stage.event(lambda context, batch: look_at_partitions(context, batch, "t"))
+
+    assert stage.state(TopicPartition("t", 1)) == PartitionState(2, 0, (2, 1), EPOCH)
+    assert stage.leader_and_isr(1).keys() == {TopicPartition("t", 1)}
+    assert stage.context.topics["t"].version == 1
+
+
+def test_topic_that_is_being_deleted_gets_no_new_partitions_and_its_znode_is_restored() -> None:
+    stage = _stage(1)
+    stage.add_topic("t", {0: (1,)}, topic_id=ID)
+    stage.context.deleting["t"] = None
+    stage.do(SetData(paths.topic("t"), TopicAssignment(ID, _assignments({0: (1,), 1: (1,)})).write()))
+
+    stage.event(lambda context, batch: look_at_partitions(context, batch, "t"))
+
+    assert _stored(stage, "t").partitions == _assignments({0: (1,)})
+    assert [*stage.context.topics["t"].assignments] == [0]
+    assert stage.sent == []
+
+
+def test_topic_that_is_unknown_or_vanishes_does_not_grow() -> None:
+    stage = _stage(1)
+    stage.event(lambda context, batch: look_at_partitions(context, batch, "unknown"))
+    stage.add_topic("t", {0: (1,)})
+    stage.do(Delete(paths.topic("t")))
+    stage.event(lambda context, batch: look_at_partitions(context, batch, "t"))
+    assert stage.sent == []
+
+
+# Reading and writing assignments
+
+
+def test_read_topics_returns_those_that_exist() -> None:
+    stage = _stage(1)
+    _create(stage, "a", {0: (1,)}, ID)
+    _create(stage, "b", {0: (1,)}, bytes(16))
+    topics = stage.run(read_topics(stage.context, ["a", "gone", "b"]))
+    assert [(topic.name, topic.topic_id, topic.version) for topic in topics] == [("a", ID, 0), ("b", bytes(16), 0)]
+
+
+def test_write_assignments_keeps_what_others_have_written() -> None:
+    stage = _stage(1)
+    stage.add_topic("t", {0: (1,), 1: (2,)}, topic_id=ID)
+    content = TopicAssignment(ID, _assignments({0: (1,), 1: (2,), 2: (3,)}), {"of another release": 5})
+    stage.do(SetData(paths.topic("t"), content.write()))
+    moved = ReplicaAssignment((4, 2), (4,), (2,))
+
+    assert stage.run(write_assignments(stage.context, {TopicPartition("t", 1): moved})) == set()
+
+    stored = _stored(stage, "t")
+    assert stored.partitions == {**_assignments({0: (1,), 2: (3,)}), 1: moved}
+    assert stored.unknown == {"of another release": 5}
+    assert stage.context.topics["t"].assignments == {0: ReplicaAssignment((1,)), 1: moved}
+    assert stage.context.topics["t"].version == 2
+
+
+def test_write_assignments_of_a_topic_that_somebody_writes_at_the_same_time_reads_it_again() -> None:
+    stage = _stage(1)
+    stage.add_topic("t", {0: (1,)}, topic_id=ID)
+    other = stage.connect()
+    stage.turn()
+    script = write_assignments(stage.context, {TopicPartition("t", 0): ReplicaAssignment((2,))})
+    reads = next(script)
+    found = [stage.do(read) for read in reads]  # type: ignore[union-attr]
+    stage.do(SetData(paths.topic("t"), TopicAssignment(ID, _assignments({0: (1,), 1: (1,)})).write()), other)
+
+    assert script.send(found) is None
+    writes = next(script)
+    with pytest.raises(ZooKeeperError) as raised:
+        stage.do(writes[0])  # type: ignore[index]
+    reads = script.send([raised.value])
+    script.send([stage.do(read) for read in reads])  # type: ignore[union-attr]
+    writes = next(script)
+    with pytest.raises(StopIteration):
+        script.send([stage.do(writes[0])])  # type: ignore[index]
+
+    assert _stored(stage, "t").partitions == _assignments({0: (2,), 1: (1,)})
+
+
+def test_write_assignments_of_a_topic_that_vanished_says_so() -> None:
+    stage = _stage(1)
+    stage.add_topic("t", {0: (1,)})
+    stage.do(Delete(paths.topic("t")))
+    assert stage.run(write_assignments(stage.context, {TopicPartition("t", 0): ReplicaAssignment((2,))})) == {"t"}
