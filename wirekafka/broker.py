@@ -193,7 +193,10 @@ class Broker:
         """The topics as the group coordinator uses them."""
         from wirekafka.coordinator.groups.modern.live_topics import LiveTopics
 
-        return LiveTopics(self.topics, self.config.rack, self.clock.now_ms)
+        cluster = self._cluster
+        if cluster is None:
+            return LiveTopics(self.topics, self.config.rack, self.clock.now_ms)
+        return LiveTopics(self.topics, None, self.clock.now_ms, cluster.knows_topics)
 
     @cached_property
     def consumer_groups(self) -> ConsumerGroupRuntime:
@@ -294,6 +297,8 @@ class Broker:
         """Returns the coordinator that keeps its state in a topic; None if none does."""
         match topic:
             case "__consumer_offsets":
+                # The groups of each type register with the group coordinator before a log is read.
+                _ = self.consumer_groups
                 return self.groups
             case "__transaction_state":
                 return self.transactions

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from wirekafka.metadata.features import TRANSACTION_VERSION
+from wirekafka.metadata.features import GROUP_VERSION, TRANSACTION_VERSION
 
 CONTROLLER_REQUESTS = frozenset({4, 5, 6})
 """LeaderAndIsr, StopReplica and UpdateMetadata, by API key."""
@@ -79,6 +79,12 @@ CLUSTER_VERSIONS = {
 """The newest version of each API of a member without features, by API key."""
 
 FEATURE_VERSIONS: dict[str, dict[int, dict[int, int]]] = {
+    GROUP_VERSION: {
+        1: {
+            68: 1,  # ConsumerGroupHeartbeat
+            69: 1,  # ConsumerGroupDescribe
+        }
+    },
     TRANSACTION_VERSION: {
         2: {
             0: 12,  # Produce

@@ -61,6 +61,10 @@ class CoordinatorCluster:
         """Returns the partition count of a topic; None if it is unknown."""
         return self._image.partition_count(topic)
 
+    def knows_topics(self) -> bool:
+        """Whether a controller has told this broker all topics since the broker started."""
+        return self._image.whole_epoch is not None
+
     def leader_of(self, partition: TopicPartition) -> int:
         """Returns the id of the broker that leads a partition, and is alive.
 

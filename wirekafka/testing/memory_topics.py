@@ -184,6 +184,10 @@ class MemoryTopics:
         """Returns the topic with this id, or None."""
         return next((topic for topic in self.topics.values() if topic.topic_id == topic_id), None)
 
+    def __iter__(self) -> Iterator[MemoryTopic]:
+        """Iterates over the topics."""
+        return iter(self.topics.values())
+
     def get(self, name: str) -> MemoryTopic:
         """Returns the topic with this name.
 

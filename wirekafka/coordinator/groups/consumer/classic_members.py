@@ -68,8 +68,9 @@ class ConsumerGroupsClassicMembers:
     def join(self, group: ConsumerGroup, request: JoinRequest, pending: Pending[JoinResult], now_ms: int) -> Effects:
         """Makes the client a member of the group, or reconciles the member with its target.
 
-        The response's error is INCONSISTENT_GROUP_PROTOCOL, GROUP_MAX_SIZE_REACHED, MEMBER_ID_REQUIRED, UNKNOWN_MEMBER_ID,
-        FENCED_INSTANCE_ID, UNKNOWN_SERVER_ERROR for metadata that is not a consumer's, or the error of an append.
+        The response's error is COORDINATOR_LOAD_IN_PROGRESS, INCONSISTENT_GROUP_PROTOCOL, GROUP_MAX_SIZE_REACHED,
+        MEMBER_ID_REQUIRED, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, UNKNOWN_SERVER_ERROR for metadata that is not a consumer's, or
+        the error of an append.
         """
         effects = Effects()
         try:
@@ -82,6 +83,7 @@ class ConsumerGroupsClassicMembers:
     def _join(
         self, group: ConsumerGroup, request: JoinRequest, pending: Pending[JoinResult], now_ms: int, effects: Effects
     ) -> None:
+        group.image.check_known()
         member_id = request.member_id or self._new_id()
         self._check_join(group, request, member_id)
         if request.is_member_id_required and request.member_id == UNKNOWN_MEMBER_ID and request.group_instance_id is None:

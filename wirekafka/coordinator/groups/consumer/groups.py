@@ -136,9 +136,12 @@ class ConsumerGroups(ModernGroups[ConsumerGroup]):
     def on_loaded(self, group: ConsumerGroup, now_ms: int, effects: Effects) -> None:
         """Sets the timers of the members in the log: for their sessions, and for the revocation of partitions.
 
+        The regular expressions are resolved again soon, because topics may have changed before this broker had the group.
+
         Source: GroupMetadataManager.onLoaded.
         """
         times = self.times_of(group.group_id)
+        group.image.outgrow(max((found.version for found in group.resolved.values()), default=0))
         for member in group.members.values():
             renew_session(group.group_id, member.member_id, times.session_timeout_ms, effects)
             if member.state is MemberState.UNREVOKED_PARTITIONS:

@@ -49,6 +49,7 @@ class ConsumerGroupRuntime:
         self._clock = clock
         self._groups = groups
         self._features = topics.features
+        self._image = image
         self._is_allowed = CONSUMER in config.items("group.coordinator.rebalance.protocols")
 
         resolve, make_times = topics.group_configs.resolve, GroupTimes.of
@@ -64,10 +65,12 @@ class ConsumerGroupRuntime:
 
         Raises:
             KafkaError: as `Heartbeats.heartbeat`; UNSUPPORTED_VERSION if the broker's settings exclude consumer groups or the
-                feature group.version is off; the error of an append, in which case the member is unchanged.
+                feature group.version is off; COORDINATOR_LOAD_IN_PROGRESS; the error of an append, in which case the member is
+                unchanged.
         """
         self._check_served()
         self._groups.enter(request.group_id)
+        self._image.check_known()
         result, effects = self._machine.heartbeats.heartbeat(request, self._clock.now_ms())
         error = self._groups.run(request.group_id, effects)
         if error is not None:

@@ -1,5 +1,11 @@
 """The broker's topics, in the form that the group coordinator uses.
 
+In a cluster the topics are those of the image, which a broker that has just started gets from the controller. Until then no
+group may compute an assignment, because members would lose the partitions of the topics that are not known yet.
+
+Differs from Apache Kafka: in a cluster, the racks of brokers are no part of the hash by which a group detects changes of topics.
+With ZooKeeper, a broker that stops takes its rack with it, and each such stop would begin a new group epoch.
+
 Source: CoordinatorMetadataImage, GroupMetadataManager.onMetadataUpdate.
 """
 
@@ -8,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from wirekafka.coordinator.groups.modern.topics import MetadataHashes, TopicView
+from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.replication.replica_manager import HostedTopic, HostedTopics
 
 
@@ -15,14 +22,23 @@ class LiveTopics:
     """The table of topics as a `TopicImage`.
 
     Args:
+        rack: the rack of a broker that leads all partitions; None in a cluster.
+        is_known: whether the topics of the cluster are known.
         now_ms: the wall clock, by which versions increase over restarts too.
 
     Attributes:
         hashes: the hashes of topics, each dropped when its topic changes.
     """
 
-    def __init__(self, topics: HostedTopics, rack: str | None, now_ms: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        topics: HostedTopics,
+        rack: str | None,
+        now_ms: Callable[[], int],
+        is_known: Callable[[], bool] = lambda: True,
+    ) -> None:
         self._topics = topics
+        self._is_known = is_known
         self._now_ms = now_ms
         self.rack = rack
         self.revision = 1
@@ -30,6 +46,20 @@ class LiveTopics:
         self.hashes = MetadataHashes(self)
         topics.on_change.append(self._on_change)
         topics.on_delete.append(self._on_delete)
+
+    def check_known(self) -> None:
+        """Raises unless the topics of the cluster are known.
+
+        Raises:
+            KafkaError: COORDINATOR_LOAD_IN_PROGRESS.
+        """
+        if not self._is_known():
+            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "The controller has not sent the topics of the cluster yet.")
+
+    def outgrow(self, version: int) -> None:
+        """Makes `version` greater than a greater one, which another broker has stored by its own clock."""
+        if version > self.version:
+            self.version = version + 1
 
     def find(self, name: str) -> TopicView | None:
         """Returns the topic with this name; None if there is none."""

@@ -49,7 +49,17 @@ class TopicImage(Protocol):
 
     @property
     def rack(self) -> str | None:
-        """The rack of the one broker that leads all partitions; None if the broker has none."""
+        """The rack of the one broker that leads all partitions; None if the broker has none, or in a cluster."""
+
+    def check_known(self) -> None:
+        """Raises unless the topics are known, so that assignments may be computed.
+
+        Raises:
+            KafkaError: COORDINATOR_LOAD_IN_PROGRESS.
+        """
+
+    def outgrow(self, version: int) -> None:
+        """Makes `version` greater than a greater one, which another broker has stored by its own clock."""
 
     def find(self, name: str) -> TopicView | None:
         """Returns the topic with this name; None if there is none."""

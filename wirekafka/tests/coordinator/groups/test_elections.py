@@ -11,16 +11,21 @@ import pytest
 from wirekafka.clock import Clock
 from wirekafka.config import BrokerConfig
 from wirekafka.coordinator.cluster import CoordinatorCluster
+from wirekafka.coordinator.groups.consumer.requests import ConsumerHeartbeat, ConsumerHeartbeatResult
+from wirekafka.coordinator.groups.consumer.runtime import ConsumerGroupRuntime
+from wirekafka.coordinator.groups.modern.live_topics import LiveTopics
 from wirekafka.coordinator.groups.requests import CommitRequest, HeartbeatRequest, JoinRequest, PartitionCommit, SyncRequest
 from wirekafka.coordinator.groups.runtime import GROUPS_IN_SLICE, GroupRuntime
 from wirekafka.coordinator.reply_gate import ReplyGate
 from wirekafka.coordinator.state_topic import ShardState
 from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.metadata.group_configs import GroupConfigs
 from wirekafka.names import GROUP_METADATA_TOPIC
 from wirekafka.pending import Pending
 from wirekafka.replication.partition import Partition
 from wirekafka.replication.purgatory import Purgatory
 from wirekafka.replication.replica_manager import HostedTopics
+from wirekafka.testing.memory_store import MemoryStore
 from wirekafka.testing.memory_topics import MemoryTopics
 from wirekafka.tests.coordinator.held_work import HeldWork
 from wirekafka.tests.coordinator.manual_clock import ManualClock
@@ -40,6 +45,16 @@ class Member:
         self.runtime = GroupRuntime(config, clock, cast(HostedTopics, topics), gate, HeldWork().submit)
         cluster = SimpleNamespace(partition_count=lambda topic: PARTITIONS)
         self.runtime.join_cluster(cast(CoordinatorCluster, cluster))
+        self.knows_topics = True
+        hosted, features = cast(HostedTopics, topics), SimpleNamespace(require=lambda name: None)
+        view = SimpleNamespace(
+            features=features,
+            group_configs=GroupConfigs(config, MemoryStore()),
+            on_change=topics.on_change,
+            on_delete=topics.on_delete,
+        )
+        self.live_topics = LiveTopics(hosted, None, self.clock.now_ms, lambda: self.knows_topics)
+        self.consumer_groups = ConsumerGroupRuntime(config, clock, self.runtime, cast(HostedTopics, view), self.live_topics)
 
     def partition(self, group_id: str) -> Partition:
         assert self.topics.topic is not None
@@ -68,6 +83,14 @@ class Member:
         except KafkaError as refused:
             return refused.code
         return committed["t"][0].offset if committed else None
+
+    def beat(self, member_id: str, epoch: int, **settings: Any) -> ConsumerHeartbeatResult | ErrorCode:
+        """Sends a heartbeat of a consumer group's member."""
+        request = ConsumerHeartbeat("g", member_id, epoch, "client", "/host", **settings)
+        try:
+            return self.consumer_groups.heartbeat(request)
+        except KafkaError as refused:
+            return refused.code
 
     def join(self, group_id: str, member_id: str = "") -> Pending[Any]:
         request = JoinRequest(group_id, member_id, "client", "/host", 10_000, 20_000, "consumer", [("range", b"m")], None)
@@ -268,3 +291,59 @@ def test_topic_that_is_deleted_and_created_again_is_forgotten_in_slices_before_i
     first.clock.pass_time(1_000)
     assert first.commit(names[0], 2) is ErrorCode.NONE
     assert {group.partition for group in first.runtime.coordinator.groups.values()} == {partition.index}
+
+
+JOIN: dict[str, Any] = {"rebalance_timeout_ms": 20_000, "owned": {}}
+
+
+def joined_consumer(member: Member, **subscription: Any) -> ConsumerHeartbeatResult:
+    """Makes a member of a consumer group, with all partitions of what it subscribes to."""
+    found = member.beat("m", 0, **JOIN, **subscription)
+    assert isinstance(found, ConsumerHeartbeatResult)
+    return found
+
+
+def test_consumer_group_moves_with_its_members_their_epochs_and_their_sessions() -> None:
+    first, second = two_members()
+    first.lead("g", 1)
+    joined = joined_consumer(first, subscribed_topic_names=["t"])
+    assert joined.assignment == {first.topics.get("t").topic_id: frozenset({0})}
+    assert second.beat("m", joined.member_epoch) is ErrorCode.NOT_COORDINATOR
+    first.resign("g", 2)
+    assert first.beat("m", joined.member_epoch) is ErrorCode.NOT_COORDINATOR
+    assert not first.runtime.coordinator.groups
+    second.lead("g", 2)
+    kept = second.beat("m", joined.member_epoch)
+    assert isinstance(kept, ConsumerHeartbeatResult)
+    assert (kept.member_epoch, kept.assignment) == (joined.member_epoch, None)
+    second.clock.pass_time(46_000)
+    assert second.beat("m", joined.member_epoch) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert first.runtime.coordinator.groups == {}, "the former coordinator has no timers of the group"
+
+
+def test_consumer_group_waits_for_the_topics_of_the_cluster() -> None:
+    first, second = two_members()
+    first.lead("g", 1)
+    joined = joined_consumer(first, subscribed_topic_names=["t"])
+    first.resign("g", 2)
+    second.knows_topics = False
+    second.lead("g", 2)
+    assert second.beat("m", joined.member_epoch) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    second.knows_topics = True
+    assert isinstance(second.beat("m", joined.member_epoch), ConsumerHeartbeatResult)
+
+
+def test_regular_expressions_are_resolved_again_by_a_coordinator_with_a_lower_version_of_the_topics() -> None:
+    first, second = two_members()
+    first.live_topics.outgrow(9_000_000)
+    first.lead("g", 1)
+    joined = joined_consumer(first, subscribed_topic_regex="[tu]")
+    first.resign("g", 2)
+    second.topics.create("u", 1)
+    assert second.live_topics.version < 9_000_000
+    second.lead("g", 2)
+    second.clock.pass_time(11_000)
+    found = second.beat("m", joined.member_epoch)
+    assert isinstance(found, ConsumerHeartbeatResult)
+    assert found.assignment is not None
+    assert len(found.assignment) == 2

@@ -211,3 +211,12 @@ def test_producer_is_unknown_until_the_transaction_is_loaded(tmp_path: Path) -> 
         assert errors == {partitions[0]: ErrorCode.NOT_COORDINATOR}
 
     run(tmp_path, body)
+
+
+def test_groups_of_the_consumer_protocol_are_known_before_a_partition_of_groups_is_loaded(tmp_path: Path) -> None:
+    async def body(broker: Broker) -> None:
+        join_cluster(broker)
+        broker.load_coordinator(broker.topics.get(GROUP_METADATA_TOPIC).partitions[0])
+        assert "consumer" in broker.groups.coordinator.kinds
+
+    run(tmp_path, body)

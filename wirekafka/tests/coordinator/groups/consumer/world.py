@@ -50,6 +50,12 @@ class MemoryImage:
         self.rack: str | None = None
         self._numbers = count(1)
 
+    def check_known(self) -> None:
+        """All topics are known."""
+
+    def outgrow(self, version: int) -> None:
+        assert version <= self.version, "all versions are those of this image"
+
     def find(self, name: str) -> MemoryTopic | None:
         return self.topics.get(name)
 
