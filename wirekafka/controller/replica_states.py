@@ -122,8 +122,11 @@ def bring_online(
 
     Source: ZkReplicaStateMachine.doHandleStateChanges, OnlineReplica and NewReplica.
     """
-    for count, (name, broker_id) in enumerate(replicas, 1):
+    told: dict[TopicPartition, list[int]] = {}
+    for name, broker_id in replicas:
         if name in context.states and not context.is_deleting(name.topic):
-            batch.leader_and_isr([broker_id], name, is_new=is_new)
+            told.setdefault(name, []).append(broker_id)
+    for count, (name, broker_ids) in enumerate(told.items(), 1):
+        batch.leader_and_isr(broker_ids, name, is_new=is_new)
         if count % SLICE == 0:
             yield PAUSE

@@ -1,0 +1,275 @@
+"""Brokers that come, die, return or change, and their log directories that fail.
+
+How it works: a broker is known by its id and its epoch. A broker that has another epoch than before has restarted, so it is
+handled as one that died and one that came: it leaves the in-sync replicas, because its log may have lost records, and then it
+learns its replicas anew. A broker whose directory has failed says so by a notification. It is asked for the state of all its
+replicas by LeaderAndIsr, and answers KAFKA_STORAGE_ERROR for those that are offline.
+
+Source: kafka.controller.KafkaController (processBrokerChange, processBrokerModification, onBrokerStartup, onBrokerFailure,
+onBrokerLogDirFailure, processLeaderAndIsrResponseReceived) of Kafka 3.9.
+Differs from Apache Kafka:
+    Brokers that died and brokers that returned are handled at once. So no broker that is dead is elected, and no election is
+    unclean because the last in-sync replica has just restarted.
+    Features of a broker that do not match the finalized ones are not looked at; such a broker stops by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from itertools import chain
+
+import structlog
+
+from wirekafka.controller.context import ControllerContext, LiveBroker
+from wirekafka.controller.elections import Election
+from wirekafka.controller.partition_states import elect, elect_offline
+from wirekafka.controller.replica_states import Replica, bring_online, take_offline
+from wirekafka.controller.requests import RequestBatch
+from wirekafka.controller.scripts import PAUSE, Script, in_slices
+from wirekafka.controller.settings import ControllerSettings
+from wirekafka.controller.writes import checked, raise_if_deposed
+from wirekafka.errors import ErrorCode
+from wirekafka.names import TopicPartition
+from wirekafka.wire.messages.leader_and_isr import LeaderAndIsrResponse
+from wirekafka.zookeeper.layout import paths
+from wirekafka.zookeeper.layout.content import MalformedZnodeError
+from wirekafka.zookeeper.layout.membership import BrokerRegistration
+from wirekafka.zookeeper.layout.requests import read_log_dir_event
+from wirekafka.zookeeper.session import Children, Data, Delete, GetChildren, GetData, ZooKeeperError, ZooKeeperErrorCode
+
+log = structlog.get_logger(__name__)
+
+
+# Reading
+
+
+def read_brokers() -> Script[dict[int, LiveBroker]]:
+    """Reads which brokers are registered, and leaves watches on the list and on each registration.
+
+    Raises:
+        ZooKeeperError: the connection is lost.
+    """
+    children: Children = yield GetChildren(paths.BROKER_IDS, watch=True)
+    broker_ids = sorted(int(name) for name in children.names if name.isdecimal())
+    found: list[Data | ZooKeeperError] = yield [GetData(paths.broker(broker_id), watch=True) for broker_id in broker_ids]
+    live = (_read(broker_id, each) for broker_id, each in zip(broker_ids, found, strict=True))
+    return {broker.broker_id: broker for broker in live if broker is not None}
+
+
+def _read(broker_id: int, found: Data | ZooKeeperError) -> LiveBroker | None:
+    if isinstance(found, ZooKeeperError):
+        if found.code is not ZooKeeperErrorCode.NO_NODE:
+            raise found
+        return None
+    try:
+        return LiveBroker(broker_id, found.stat.czxid, BrokerRegistration.read(broker_id, found.data))
+    except MalformedZnodeError as error:
+        log.error("A broker is ignored, because its registration cannot be read", reason=str(error))
+        return None
+
+
+# Becoming the controller
+
+
+def take_over(context: ControllerContext, batch: RequestBatch, settings: ControllerSettings) -> Script[None]:
+    """Elects leaders and tells all brokers everything, as a new controller that knows all topics and states, but no broker.
+
+    Replicas on brokers that are not live leave the in-sync replicas.
+
+    Raises:
+        DeposedError: another broker has the next epoch.
+        ZooKeeperError: an outcome is unknown.
+
+    Source: ReplicaStateMachine.startup, PartitionStateMachine.startup.
+    """
+    context.live = yield from read_brokers()
+    log.info("The controller has found brokers", live=[*context.live])
+    replicas = yield from in_slices(_replicas(context))
+    yield from _lose(context, batch, settings, [each for each in replicas if each[1] not in context.live])
+    yield from elect_offline(context, batch, settings)
+    yield from _welcome(context, batch, [*context.live], [each for each in replicas if each[1] in context.live])
+
+
+# Brokers that come and go
+
+
+def look_at_brokers(context: ControllerContext, batch: RequestBatch, settings: ControllerSettings) -> Script[None]:
+    """Reads which brokers are registered, and handles those that have come, died, returned with a new epoch or changed.
+
+    Raises:
+        DeposedError: another broker has the next epoch.
+        ZooKeeperError: an outcome is unknown.
+    """
+    found = yield from read_brokers()
+    former = context.live
+    staying = {broker_id for broker_id, each in found.items() if broker_id in former and former[broker_id].epoch == each.epoch}
+    came = [broker_id for broker_id in found if broker_id not in staying]
+    gone = [broker_id for broker_id in former if broker_id not in staying]
+    if not came and not gone:
+        _note_changes(context, batch, found)
+        return
+    log.info("Brokers have come or gone", came=came, gone=gone, live=[*found])
+    context.live = {broker_id: each for broker_id, each in found.items() if broker_id in staying}
+    replicas = yield from in_slices(each for each in _replicas(context) if each[1] not in staying)
+    yield from _note_gone(context, batch, settings, gone, replicas, came)
+    context.live = found
+    batch.update_metadata(staying)
+    yield from elect_offline(context, batch, settings)
+    yield from _welcome(context, batch, came, [each for each in replicas if each[1] in came])
+
+
+def _note_changes(context: ControllerContext, batch: RequestBatch, found: dict[int, LiveBroker]) -> None:
+    """Tells the brokers about endpoints, racks and features that have changed.
+
+    Source: KafkaController.processBrokerModification.
+    """
+    is_changed = found != context.live
+    context.live = found
+    if is_changed:
+        batch.update_metadata(context.live)
+
+
+def _note_gone(
+    context: ControllerContext,
+    batch: RequestBatch,
+    settings: ControllerSettings,
+    gone: Collection[int],
+    replicas: list[Replica],
+    returning: Collection[int],
+) -> Script[None]:
+    """Source: KafkaController.onBrokerFailure."""
+    for broker_id in gone:
+        context.offline_replicas.pop(broker_id, None)
+        context.shutting_down.discard(broker_id)
+    yield from _lose(context, batch, settings, [each for each in replicas if each[1] in gone], returning)
+
+
+def _lose(
+    context: ControllerContext,
+    batch: RequestBatch,
+    settings: ControllerSettings,
+    replicas: list[Replica],
+    returning: Collection[int] = (),
+) -> Script[None]:
+    """Elects leaders where another in-sync replica is online, and removes replicas that are offline from the in-sync replicas.
+
+    Source: KafkaController.onReplicasBecomeOffline.
+    """
+    kept = [each for each in replicas if not context.is_deleting(each[0].topic)]
+    led = yield from in_slices(name for name, broker_id in kept if _can_be_led_by_another(context, name, broker_id))
+    yield from elect(context, batch, settings, led, Election.OFFLINE)
+    yield from take_offline(context, batch, kept, returning=returning)
+
+
+def _can_be_led_by_another(context: ControllerContext, name: TopicPartition, broker_id: int) -> bool:
+    stored = context.states.get(name)
+    return (
+        stored is not None
+        and stored.state.leader == broker_id
+        and any(context.is_online(each, name) for each in stored.state.isr)
+    )
+
+
+def _welcome(
+    context: ControllerContext, batch: RequestBatch, broker_ids: Collection[int], replicas: list[Replica]
+) -> Script[None]:
+    """Tells brokers the metadata of all partitions, and the leaders of their replicas.
+
+    Source: KafkaController.onBrokerStartup.
+    """
+    if not broker_ids:
+        return
+    names = yield from in_slices(iter(context.states))
+    for start in range(0, len(names), _SLICE):
+        batch.update_metadata(broker_ids, names[start : start + _SLICE])
+        yield PAUSE
+    batch.update_metadata(broker_ids)
+    yield from bring_online(context, batch, replicas)
+
+
+_SLICE = 64
+
+
+def _replicas(context: ControllerContext) -> Iterator[Replica]:
+    for name in context.all_partitions():
+        for broker_id in context.replicas(name):
+            yield name, broker_id
+
+
+# Log directories
+
+
+def look_at_log_dir_events(context: ControllerContext, batch: RequestBatch) -> Script[None]:
+    """Asks brokers whose log directories have failed for their replicas, and deletes their notifications.
+
+    Raises:
+        DeposedError: another broker has the next epoch.
+        ZooKeeperError: the connection is lost.
+
+    Source: KafkaController.processLogDirEventNotification.
+    """
+    children: Children = yield GetChildren(paths.LOG_DIR_EVENTS, watch=True)
+    notifications = [f"{paths.LOG_DIR_EVENTS}/{name}" for name in children.names]
+    found: list[Data | ZooKeeperError] = yield [GetData(path) for path in notifications]
+    named = {_broker_of(path, each) for path, each in zip(notifications, found, strict=True)}
+    broker_ids = [broker_id for broker_id in context.live if broker_id in named]
+    if broker_ids:
+        log.warning("Log directories of brokers have failed", brokers=broker_ids)
+    asked = yield from in_slices(each for each in _replicas(context) if each[1] in broker_ids)
+    yield from bring_online(context, batch, asked)
+    outcomes: list[object] = yield [checked(context, [Delete(path)]) for path in notifications]
+    for outcome in outcomes:
+        raise_if_deposed(outcome)
+
+
+def _broker_of(path: str, found: Data | ZooKeeperError) -> int | None:
+    if isinstance(found, ZooKeeperError):
+        if found.code is not ZooKeeperErrorCode.NO_NODE:
+            raise found
+        return None
+    try:
+        return read_log_dir_event(path, found.data)
+    except MalformedZnodeError as error:
+        log.error("A notification of a failed log directory cannot be read", reason=str(error))
+        return None
+
+
+def note_leader_and_isr(
+    context: ControllerContext,
+    batch: RequestBatch,
+    settings: ControllerSettings,
+    broker_id: int,
+    response: LeaderAndIsrResponse,
+) -> Script[None]:
+    """Takes a broker's answer to LeaderAndIsr: which of its replicas are offline because their directories have failed.
+
+    Raises:
+        DeposedError: another broker has the next epoch.
+        ZooKeeperError: an outcome is unknown.
+
+    Source: KafkaController.processLeaderAndIsrResponseReceived.
+    """
+    if response.error_code != ErrorCode.NONE:
+        log.error("A broker refuses LeaderAndIsr", broker=broker_id, error=ErrorCode.of(response.error_code).name)
+        return
+    answers = yield from in_slices(_answers(context, response))
+    failed = {name for name, code in answers if code == ErrorCode.KAFKA_STORAGE_ERROR and broker_id in context.replicas(name)}
+    former = context.offline_replicas.get(broker_id, set())
+    current = former.difference(name for name, code in answers if code == ErrorCode.NONE) | failed
+    if current == former:
+        return
+    context.offline_replicas[broker_id] = current
+    lost = sorted((name, broker_id) for name in current - former)
+    if lost:
+        log.warning("Replicas are offline, because their log directory has failed", broker=broker_id, count=len(lost))
+        yield from _lose(context, batch, settings, lost)
+        yield from elect_offline(context, batch, settings, {name.topic for name, _ in lost})
+
+
+def _answers(context: ControllerContext, response: LeaderAndIsrResponse) -> Iterator[tuple[TopicPartition, int]]:
+    """Yields the partitions of an answer with their error codes; those of topics that do not exist any more are left out."""
+    by_name = ((each.topic_name, each) for each in response.partition_errors)
+    by_id = ((context.topic_names.get(topic.topic_id), each) for topic in response.topics for each in topic.partition_errors)
+    for topic, each in chain(by_name, by_id):
+        if topic in context.topics:
+            yield TopicPartition(topic, each.partition_index), each.error_code
