@@ -1,4 +1,4 @@
-"""Requests of wirekafka to the controller of Apache Kafka: topics, producer ids and changes of in-sync replicas."""
+"""Requests of wirekafka to a controller of Apache Kafka: topics, producer ids and changes of in-sync replicas."""
 
 from __future__ import annotations
 
@@ -58,14 +58,9 @@ def test_idempotent_producers_of_all_brokers_have_different_producer_ids(cluster
     assert len(cluster.consume("idempotent", 0, 3 * len(VALUES))) == 3 * len(VALUES)
 
 
-def controller_id(cluster: MixedCluster) -> int:
-    return cluster.admin().list_topics(timeout=60).controller_id
-
-
 def test_in_sync_replicas_change_by_the_next_controller(cluster: MixedCluster) -> None:
     cluster.create_topic("next", [[WIREKAFKA_ID, 1, 2]], {"min.insync.replicas": "1"})
-    former = controller_id(cluster)
-    assert former in JVM_IDS
+    former = cluster.let_apache_kafka_rule()
     cluster.brokers[former].kill()
     cluster.produce("next", 0, VALUES)
     other = next(number for number in JVM_IDS if number != former)
@@ -82,7 +77,7 @@ def test_in_sync_replicas_change_by_the_next_controller(cluster: MixedCluster) -
 
 def test_controller_that_hangs_does_not_hold_changes_of_in_sync_replicas(cluster: MixedCluster) -> None:
     cluster.create_topic("hung", [[WIREKAFKA_ID, 1, 2]], {"min.insync.replicas": "1"})
-    hung = controller_id(cluster)
+    hung = cluster.let_apache_kafka_rule()
     other = next(number for number in JVM_IDS if number != hung)
     os.kill(cluster.brokers[hung].pid, signal.SIGSTOP)
     try:

@@ -74,11 +74,12 @@ def test_cluster_goes_on_without_zookeeper_and_after_its_return(cluster: MixedCl
 def test_controller_that_is_killed_is_replaced(cluster: MixedCluster) -> None:
     cluster.create_topic("ruled", [[3, 1, 2]])
     cluster.produce("ruled", 0, VALUES)
-    controller = cluster.controller_id()
-    assert controller in JVM_IDS
+    controller = cluster.let_apache_kafka_rule()
     cluster.brokers[controller].kill()
     (other,) = set(JVM_IDS) - {controller}
-    wait_until(lambda: cluster.controller_id(WIREKAFKA_ID) == other, timeout_s=60, what="the other one is the controller")
+    wait_until(
+        lambda: cluster.controller_id(other) != controller, timeout_s=60, what="another broker is the controller", poll_s=0.1
+    )
     cluster.produce("ruled", 0, MORE)
     cluster.brokers[controller].start()
     cluster.until_in_sync("ruled", other)

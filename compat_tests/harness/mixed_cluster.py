@@ -1,9 +1,14 @@
-"""A cluster of brokers of Apache Kafka 3.9 and of wirekafka, with one ZooKeeper.
+"""A cluster of brokers of Apache Kafka 3.9 and of wirekafka, or of wirekafka alone, with one ZooKeeper.
 
     with mixed_cluster(directory) as cluster:
         cluster.brokers[3].bootstrap
 
-The brokers 1 and 2 are Apache Kafka, and 3 is wirekafka. One of the first two is the controller.
+The brokers 1 and 2 are Apache Kafka, and 3 is wirekafka. Any of them may be the controller. At first it is one of Apache Kafka,
+because they start first.
+
+    with mixed_cluster(directory, kinds=ALONE) as cluster:
+
+All brokers are wirekafka.
 """
 
 from __future__ import annotations
@@ -79,6 +84,7 @@ class Member(Wirekafka):
 
 AnyMember = JvmMember | Member
 KINDS: Mapping[int, type[AnyMember]] = {**dict.fromkeys(JVM_IDS, JvmMember), WIREKAFKA_ID: Member}
+ALONE: Mapping[int, type[AnyMember]] = dict.fromkeys((1, 2, 3), Member)
 
 
 @dataclass(frozen=True)
@@ -118,6 +124,11 @@ class MixedCluster:
         made.bootstrap = address
         return made
 
+    def add(self, number: int, kind: type[AnyMember]) -> None:
+        """Adds a broker to the table if it is not there. It does not start it."""
+        if number not in self.brokers:
+            self.brokers[number] = self._make(number, kind)
+
     def replace(self, number: int, kind: type[AnyMember]) -> None:
         """Stops a broker in order, and starts one of a kind on its data directory; waits until it is registered."""
         assert self.brokers[number].terminate(120) in (0, 143)
@@ -134,15 +145,27 @@ class MixedCluster:
         return AdminClient({"bootstrap.servers": self.bootstrap if broker_id is None else self.brokers[broker_id].bootstrap})
 
     def create_topic(self, name: str, assignment: list[list[int]], configs: Mapping[str, str] = {}) -> None:
-        """Creates a topic with these replicas of each partition, by a broker of Apache Kafka, and waits until all are in sync."""
+        """Creates a topic with these replicas of each partition, and waits until all are in sync."""
         topic = NewTopic(name, len(assignment), replica_assignment=assignment, config=dict(configs))
-        admin = self.admin(JVM_IDS[0])
-        admin.create_topics([topic])[name].result(60)
+        self.admin().create_topics([topic])[name].result(60)
         self.until_in_sync(name)
 
     def controller_id(self, broker_id: int | None = None) -> int:
         """Returns the broker that is the controller, as a broker says."""
         return int(self.admin(broker_id).list_topics(timeout=60).controller_id)
+
+    def let_apache_kafka_rule(self) -> int:
+        """Restarts wirekafka if it is the controller; returns the broker of Apache Kafka that is the controller now."""
+        controller_id = self.controller_id(JVM_IDS[0])
+        if controller_id not in JVM_IDS:
+            assert self.brokers[controller_id].terminate() == 0
+            self.brokers[controller_id].start()
+        return wait_until(
+            lambda: (found := self.controller_id(WIREKAFKA_ID)) in JVM_IDS and found,
+            timeout_s=60,
+            what="a broker of Apache Kafka is the controller",
+            poll_s=0.1,
+        )
 
     def until_all_know_each_other(self) -> None:
         """Waits until every broker lists the controller and all brokers: a broker listens before the controller knows it."""
@@ -154,9 +177,17 @@ class MixedCluster:
         for broker_id in self.brokers:
             wait_until(partial(lists_all, broker_id), timeout_s=120, what=f"broker {broker_id} lists all brokers", poll_s=0.1)
 
-    def describe(self, topic: str, broker_id: int = JVM_IDS[0]) -> dict[int, PartitionView]:
-        """Returns the partitions of a topic, as a broker describes them; empty while it does not know the topic."""
-        found = self.admin(broker_id).list_topics(topic, timeout=60).topics[topic]
+    def first_running(self) -> int:
+        """Returns the running broker with the least id."""
+        return next(number for number, broker in self.brokers.items() if broker.is_running())
+
+    def describe(self, topic: str, broker_id: int | None = None) -> dict[int, PartitionView]:
+        """Returns the partitions of a topic, as a broker describes them; empty while it does not know the topic.
+
+        Args:
+            broker_id: the broker that is asked; the first running one if it is None.
+        """
+        found = self.admin(broker_id or self.first_running()).list_topics(topic, timeout=60).topics[topic]
         if found.error is not None:
             return {}
         return {
@@ -170,7 +201,7 @@ class MixedCluster:
         Args:
             broker_id: the broker that is asked; the first running one if it is None.
         """
-        asked = broker_id or next(number for number, broker in self.brokers.items() if broker.is_running())
+        asked = broker_id or self.first_running()
 
         def in_sync() -> dict[int, PartitionView]:
             views = self.describe(topic, asked)
@@ -181,8 +212,8 @@ class MixedCluster:
 
         return wait_until(in_sync, timeout_s=IN_SYNC_TIMEOUT_S, what=f"all replicas of {topic} are in sync", poll_s=0.1)
 
-    def until_leader(self, topic: str, index: int, *leaders: int, asked: int = JVM_IDS[0]) -> None:
-        """Waits until one of the brokers leads a partition, in the view of the broker that is asked."""
+    def until_leader(self, topic: str, index: int, *leaders: int, asked: int | None = None) -> None:
+        """Waits until one of the brokers leads a partition, in the view of the broker that is asked: the first running one."""
         wait_until(
             lambda: (view := self.describe(topic, asked).get(index)) is not None and view.leader in leaders,
             timeout_s=IN_SYNC_TIMEOUT_S,
@@ -200,7 +231,7 @@ class MixedCluster:
     def elect_preferred(self, topic: str, index: int) -> None:
         """Elects the first replica of a partition, as kafka-leader-election does; waits while it is not alive or not in sync."""
         partition = TopicPartition(topic, index)
-        admin = self.admin(JVM_IDS[0])
+        admin = self.admin()
 
         def is_elected() -> bool:
             error = admin.elect_leaders(ElectionType.PREFERRED, [partition]).result(60)[partition]
@@ -299,16 +330,19 @@ class MixedCluster:
 def mixed_cluster(
     directory: Path, settings: Mapping[str, str] = {}, kinds: Mapping[int, type[AnyMember]] = KINDS
 ) -> Iterator[MixedCluster]:
-    """Runs a cluster, and kills all of it at the end.
+    """Runs a cluster, and kills all of it at the end. Brokers of Apache Kafka start first.
 
     Args:
         kinds: the kind of each broker, by id.
     """
     with zookeeper(directory) as server:
         cluster = MixedCluster(directory, server, settings, kinds)
+        jvm = [broker for broker in cluster.brokers.values() if isinstance(broker, JvmMember)]
+        others = [broker for broker in cluster.brokers.values() if broker not in jvm]
         try:
-            with ThreadPoolExecutor() as pool:
-                list(pool.map(lambda broker: broker.start(), cluster.brokers.values()))
+            for group in (jvm, others):
+                with ThreadPoolExecutor() as pool:
+                    list(pool.map(lambda broker: broker.start(), group))
             cluster.until_all_know_each_other()
             yield cluster
         finally:
