@@ -56,7 +56,7 @@ _ZOOKEEPER = (
         Type.STRING,
         None,
         "The ZooKeeper of the cluster, HOST:PORT,HOST:PORT/CHROOT. With this setting, the broker is a member of a cluster of "
-        "brokers of Apache Kafka 2.8 to 3.9.",
+        "brokers of wirekafka, of Apache Kafka 2.8 to 3.9, or of both.",
     ),
     Setting(
         "zookeeper.session.timeout.ms",
@@ -199,5 +199,35 @@ _THROTTLES = (
     ),
 )  # fmt: skip
 
-CLUSTER_SETTINGS: dict[str, Setting] = table_of(*_ZOOKEEPER, *_INTER_BROKER, *_REPLICATION, *_THROTTLES)
+_LEADERS = (
+    Setting(
+        "unclean.leader.election.enable",
+        Type.BOOLEAN,
+        False,
+        "Whether a replica that is not in sync may become the leader if no replica in sync is alive. Records are lost then.",
+        is_dynamic=True,
+    ),
+    Setting(
+        "auto.leader.rebalance.enable",
+        Type.BOOLEAN,
+        True,
+        "Whether the controller elects the preferred leaders from time to time.",
+    ),
+    Setting(
+        "leader.imbalance.check.interval.seconds",
+        Type.LONG,
+        300,
+        "How often the controller looks whether partitions have their preferred leaders.",
+        at_least(1),
+    ),
+    Setting(
+        "leader.imbalance.per.broker.percentage",
+        Type.INT,
+        10,
+        "The controller elects the preferred leaders of a broker if the broker does not lead more than this percentage of the "
+        "partitions that prefer the broker.",
+    ),
+)
+
+CLUSTER_SETTINGS: dict[str, Setting] = table_of(*_ZOOKEEPER, *_INTER_BROKER, *_REPLICATION, *_THROTTLES, *_LEADERS)
 """Every honoured setting that only a member of a cluster has, by name."""

@@ -32,12 +32,12 @@ Settings marked *dynamic* can be changed while the broker runs (`kafka-configs -
 _MEMBER = """\
 ## Settings of a member of a cluster
 
-With `zookeeper.connect` a broker is a member of a [cluster](mixed-clusters.md) of brokers of Apache Kafka 2.8 to 3.9, and has
-these settings too. Without `zookeeper.connect` they are accepted without effect. Names, types, defaults and bounds are those of
-Apache Kafka 3.9. A member must set `broker.id` or `node.id`. Its default of `log.message.timestamp.after.max.ms` is that of
-Apache Kafka 3.9 (no limit). It refuses `true` for `zookeeper.set.acl`, `zookeeper.ssl.client.enable` and
-`zookeeper.metadata.migration.enable`, and any value of `process.roles`, `controller.quorum.voters` and
-`controller.quorum.bootstrap.servers`.
+With `zookeeper.connect` a broker is a member of a cluster, of wirekafka alone or beside
+[brokers of Apache Kafka 2.8 to 3.9](mixed-clusters.md), and has these settings too. Without `zookeeper.connect` they are
+accepted without effect. Names, types, defaults and bounds are those of Apache Kafka 3.9. A member must set `broker.id` or
+`node.id`. Its default of `log.message.timestamp.after.max.ms` is that of Apache Kafka 3.9 (no limit). It refuses `true` for
+`zookeeper.set.acl`, `zookeeper.ssl.client.enable` and `zookeeper.metadata.migration.enable`, and any value of
+`process.roles`, `controller.quorum.voters` and `controller.quorum.bootstrap.servers`.
 """
 
 _TOPIC = """\

@@ -12,6 +12,7 @@ import re
 from dataclasses import dataclass
 
 from wirekafka.config.broker_table import BROKER_SETTINGS
+from wirekafka.config.cluster_table import CLUSTER_SETTINGS
 from wirekafka.config.definition import (
     LONG_MAX,
     Check,
@@ -154,6 +155,13 @@ _HONOURED = (
         "Replicas for which replication in a cluster is throttled on the leader.",
         _THROTTLED_REPLICAS,
     ),
+    Setting(
+        "unclean.leader.election.enable",
+        Type.BOOLEAN,
+        False,
+        "Whether a replica that is not in sync may become the leader in a cluster, if no replica in sync is alive. Records are "
+        "lost then.",
+    ),
 )
 
 _DEFAULT_ONLY = (
@@ -174,13 +182,6 @@ _DEFAULT_ONLY = (
         only(False, "false"),
     ),
     Setting("remote.storage.enable", Type.BOOLEAN, False, "Whether data is tiered to remote storage.", only(False, "false")),
-    Setting(
-        "unclean.leader.election.enable",
-        Type.BOOLEAN,
-        False,
-        "Whether a replica that is not in sync may become the leader.",
-        only(False, "false"),
-    ),
 )
 
 WITHOUT_FEATURE = frozenset(setting.name for setting in _DEFAULT_ONLY)
@@ -219,7 +220,8 @@ TOPIC_SYNONYMS: dict[str, tuple[Synonym, ...]] = {
     "segment.index.bytes": (Synonym("log.index.size.max.bytes"),),
     "segment.jitter.ms": (Synonym("log.roll.jitter.ms"), Synonym("log.roll.jitter.hours", HOUR_MS)),
     "segment.ms": (Synonym("log.roll.ms"), Synonym("log.roll.hours", HOUR_MS)),
+    "unclean.leader.election.enable": (Synonym("unclean.leader.election.enable"),),
 }
 """For a topic's setting, the broker's settings that give its default; the first that is set goes first."""
 
-assert all(synonym.name in BROKER_SETTINGS for synonyms in TOPIC_SYNONYMS.values() for synonym in synonyms)
+assert all(synonym.name in BROKER_SETTINGS | CLUSTER_SETTINGS for synonyms in TOPIC_SYNONYMS.values() for synonym in synonyms)

@@ -21,7 +21,7 @@ V = TypeVar("V")
 
 _THREADS = "one event loop serves requests, disk and groups"
 _MEMBER = "it is a setting of a member of a cluster, and zookeeper.connect is not set"
-_CONTROLLER = "wirekafka has no controller, and no registration with controllers of KRaft"
+_CONTROLLER = "there are no controllers of KRaft, and no registration with them"
 _ZOOKEEPER = "a member of a cluster has the settings of ZooKeeper that are in its own table, and no others"
 _LISTENERS = "a member of a cluster serves the requests of the controller on every listener"
 _COMMITS = "a commit is answered when all in-sync replicas have it, and is refused after offsets.commit.timeout.ms"
@@ -56,9 +56,6 @@ WITHOUT_EFFECT: dict[str, str] = {
     "offsets.commit.required.acks": _COMMITS,
     "control.plane.listener.name": _LISTENERS,
     "replica.socket.receive.buffer.bytes": "the operating system sizes the buffers of the connections to other brokers",
-    "auto.leader.rebalance.enable": _CONTROLLER,
-    "leader.imbalance.*": _CONTROLLER,
-    "unclean.leader.election.enable": _CONTROLLER,
     "unclean.leader.election.interval.ms": _CONTROLLER,
     "socket.connection.setup.timeout.*": _CONNECTIONS,
     "log.dir.failure.timeout.ms": _CONTROLLER,

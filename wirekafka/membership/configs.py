@@ -133,6 +133,7 @@ class ClusterConfigs:
 
     Attributes:
         run_work: as the argument; the broker replaces it by its slices before it serves.
+        on_change: called with the type and the name of an entity, after its changed settings were applied.
     """
 
     def __init__(
@@ -147,6 +148,7 @@ class ClusterConfigs:
         self._config = config
         self._topics = topics
         self.run_work = run_work
+        self.on_change: list[Callable[[str, str], object]] = []
         self._now_ms = now_ms
         self._hint = zookeeper.hint(paths.CONFIG_CHANGES)
         self._last_change = -1
@@ -344,6 +346,8 @@ class ClusterConfigs:
             elif kind == BROKERS and entity in (paths.DEFAULT_ENTITY, str(self._config.node_id)):
                 await self._load_broker()
             del self._changed[entity_path]
+            for tell in self.on_change:
+                tell(kind, entity)
 
     # Changing
 

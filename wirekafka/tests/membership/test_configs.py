@@ -127,7 +127,7 @@ def test_settings_are_read_at_the_start() -> None:
 
 def test_settings_that_have_no_effect_here_hide_no_others() -> None:
     async def before(member: Member) -> None:
-        await member.put("topics/t", retention_ms="1", message_format_version="2.8", unclean_leader_election_enable="true")
+        await member.put("topics/t", retention_ms="1", message_format_version="2.8", remote_storage_enable="true")
         await member.put("brokers/3", log_retention_ms="7", num_io_threads="9", log_segment_bytes="many", background_threads="1")
 
     async def act(member: Member) -> None:
@@ -139,10 +139,13 @@ def test_settings_that_have_no_effect_here_hide_no_others() -> None:
 
 def test_changes_of_other_brokers_are_followed() -> None:
     async def act(member: Member) -> None:
+        told: list[tuple[str, str]] = []
+        member.configs.on_change.append(lambda kind, entity: told.append((kind, entity)))
         await member.put("topics/t", retention_ms="1")
         await until(lambda: member.topics.overrides == {"t": {"retention.ms": "1"}})
         await member.put("brokers/<default>", log_retention_ms="5")
         await until(lambda: member.config.get("log.retention.ms") == 5)
+        assert told == [("topics", "t"), ("brokers", "<default>")]
         member.stage.expire()
         await member.put("topics/u", retention_ms="2")
         await until(lambda: member.topics.overrides.get("u") == {"retention.ms": "2"})
