@@ -14,7 +14,7 @@ Differs from Apache Kafka:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Container, Iterable
 
 import structlog
 
@@ -28,6 +28,7 @@ from wirekafka.controller.writes import DeposedError, create_states, write_state
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.names import TopicPartition
 from wirekafka.zookeeper.layout import paths
+from wirekafka.zookeeper.layout.configs import EntityConfigs
 from wirekafka.zookeeper.layout.content import MalformedZnodeError
 from wirekafka.zookeeper.layout.topics import PartitionState
 from wirekafka.zookeeper.session import Data, GetData, ZooKeeperError, ZooKeeperErrorCode
@@ -36,6 +37,8 @@ log = structlog.get_logger(__name__)
 
 FIRST_RELEASE_WITH_RECOVERY = (3, 2)
 """The first release whose states have `leader_recovery_state` (KIP-704)."""
+
+UNCLEAN_SETTING = "unclean.leader.election.enable"
 
 Failures = dict[TopicPartition, KafkaError]
 """The partitions that have no new leader, and why."""
@@ -170,9 +173,10 @@ def _elect(
     """Elects leaders once; returns the partitions whose state somebody else has written meanwhile."""
     states: dict[TopicPartition, PartitionState] = {}
     former_leaders: dict[TopicPartition, int] = {}
+    unclean_topics = yield from _unclean_topics(context, settings, names, election)
     for count, name in enumerate(names, 1):
         former_leaders[name] = context.states[name].state.leader
-        elected = _elected(context, settings, name, election)
+        elected = _elected(context, settings, name, election, unclean_topics)
         if elected is None:
             failures[name] = _failure(election)
         else:
@@ -188,8 +192,50 @@ def _elect(
     return (yield from _look_again(context, refused, ZooKeeperErrorCode.BAD_VERSION, failures))
 
 
+def _unclean_topics(
+    context: ControllerContext, settings: ControllerSettings, names: list[TopicPartition], election: Election
+) -> Script[set[str]]:
+    """Returns the topics in which a replica that is not in sync may become the leader.
+
+    The settings are read, because a broker knows only those of the topics that it hosts or was asked for.
+
+    Source: ZkPartitionStateMachine.collectUncleanLeaderElectionState.
+    """
+    if election is Election.UNCLEAN:
+        return {name.topic for name in names}
+    if election is not Election.OFFLINE:
+        return set()
+    lost = yield from in_slices(name.topic for name in names if _is_lost(context, name))
+    topics = [*dict.fromkeys(lost)]
+    found: list[Data | ZooKeeperError] = yield [GetData(paths.configs("topics", topic)) for topic in topics]
+    return {topic for topic, each in zip(topics, found, strict=True) if _allows_unclean(settings, topic, each)}
+
+
+def _is_lost(context: ControllerContext, name: TopicPartition) -> bool:
+    """Whether no replica in sync is online, and none is shutting down, which may still have the newest records."""
+    isr = context.states[name].state.isr
+    return not any(context.is_online(broker_id, name, includes_shutting_down=True) for broker_id in isr)
+
+
+def _allows_unclean(settings: ControllerSettings, topic: str, found: Data | ZooKeeperError) -> bool:
+    if isinstance(found, ZooKeeperError):
+        if found.code is not ZooKeeperErrorCode.NO_NODE:
+            raise found
+        return settings.unclean_leader_election(topic)
+    try:
+        own = EntityConfigs.read(paths.configs("topics", topic), found.data).values.get(UNCLEAN_SETTING)
+    except MalformedZnodeError as error:
+        log.error("No election is unclean, because the settings of the topic cannot be read", reason=str(error))
+        return False
+    return settings.unclean_leader_election(topic) if own is None else own.strip().lower() == "true"
+
+
 def _elected(
-    context: ControllerContext, settings: ControllerSettings, name: TopicPartition, election: Election
+    context: ControllerContext,
+    settings: ControllerSettings,
+    name: TopicPartition,
+    election: Election,
+    unclean_topics: Container[str],
 ) -> PartitionState | None:
     state, assignment, online = context.states[name].state, context.assignment(name), _online(context, name)
     assert assignment is not None, "elect has looked for it"
@@ -204,17 +250,10 @@ def _elected(
             return elections.controlled_shutdown(state, replicas, online, context.shutting_down)
         case Election.OFFLINE | Election.UNCLEAN:
             clean = elections.offline(state, replicas, online)
-            if clean is not None or not _may_be_unclean(context, settings, name, election):
+            may_be_unclean = name.topic in unclean_topics and (election is Election.UNCLEAN or _is_lost(context, name))
+            if clean is not None or not may_be_unclean:
                 return clean
             return _elected_uncleanly(settings, name, state, online)
-
-
-def _may_be_unclean(context: ControllerContext, settings: ControllerSettings, name: TopicPartition, election: Election) -> bool:
-    if election is Election.UNCLEAN:
-        return True
-    isr = context.states[name].state.isr
-    is_lost = not any(context.is_online(broker_id, name, includes_shutting_down=True) for broker_id in isr)
-    return is_lost and settings.unclean_leader_election(name.topic)
 
 
 def _elected_uncleanly(

@@ -33,7 +33,8 @@ class ControllerSettings:
         listener_name: the listener at which the brokers reach each other; `inter.broker.listener.name`.
         release: that of `inter.broker.protocol.version`; a key of `replication.protocol_versions.VERSIONS`.
         unclean_leader_election: whether a replica that is not in sync may become the leader of a partition of this topic, as the
-            settings say now; `unclean.leader.election.enable` of the topic, the cluster or the broker.
+            settings of the broker and the cluster say now; `unclean.leader.election.enable`. The own settings of the topic are
+            read from ZooKeeper when they matter.
         auto_rebalance: None if `auto.leader.rebalance.enable` is false.
     """
 

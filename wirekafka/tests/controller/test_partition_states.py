@@ -127,6 +127,31 @@ def test_election_is_unclean_only_if_the_topic_or_the_operator_allows_it(
         assert stage.leader_and_isr(3)[NAME].leader_recovery_state == RECOVERING
 
 
+@pytest.mark.parametrize(
+    ("own", "of_the_cluster", "is_elected"),
+    [(b"true", False, True), (b"false", True, False), (None, True, True), (None, False, False)],
+)
+def test_own_setting_of_a_topic_decides_before_that_of_the_cluster(
+    own: bytes | None, of_the_cluster: bool, is_elected: bool
+) -> None:
+    stage = _stage(unclean=of_the_cluster, brokers=(2,))
+    stage.add_topic("t", {0: (1, 2)})
+    stage.add_state(NAME, 1, (1,))
+    if own is not None:
+        stage.do(Create("/config/topics/t", b'{"version":1,"config":{"unclean.leader.election.enable":"' + own + b'"}}'))
+
+    assert (_elect_offline(stage) == {}) == is_elected
+
+
+def test_settings_of_a_topic_that_cannot_be_read_allow_no_unclean_election() -> None:
+    stage = _stage(unclean=True, brokers=(2,))
+    stage.add_topic("t", {0: (1, 2)})
+    stage.add_state(NAME, 1, (1,))
+    stage.do(Create("/config/topics/t", b"{"))
+
+    assert _elect_offline(stage) == {NAME: ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE}
+
+
 def test_unclean_election_of_an_old_release_has_no_recovery_state() -> None:
     stage = _stage(unclean=True, brokers=(2,), release="3.1")
     stage.add_topic("t", {0: (1, 2)})
