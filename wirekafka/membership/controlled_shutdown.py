@@ -1,5 +1,8 @@
 """The controlled shutdown: the controller moves the leaderships of a broker to others before the broker stops.
 
+Differs from Apache Kafka: a broker that is the only one in its cluster does not try, and stops at once. Apache Kafka tries
+`controlled.shutdown.max.retries` times.
+
 Source: kafka.server.KafkaServer.controlledShutdown.
 """
 
@@ -30,6 +33,7 @@ VERSION = CONTROLLED_SHUTDOWN.versions[-1]
 async def hand_over(
     connect: Callable[[int], Channel],
     controller_id: Callable[[], int | None],
+    has_others: Callable[[], bool],
     request: ControlledShutdownRequest,
     *,
     attempt_count: int,
@@ -41,12 +45,16 @@ async def hand_over(
         connect: returns a connection to a broker, whose requests end after `controller.socket.timeout.ms` at the latest.
         controller_id: returns the broker that is the controller, at each attempt; None if there is none. Then the shutdown waits
             `NO_CONTROLLER_WAIT_MS` for the next one, and gives up.
+        has_others: returns whether other brokers are registered, at each attempt; without them the shutdown gives up.
         attempt_count: `controlled.shutdown.max.retries`.
         back_off_ms: the pause between two attempts; `controlled.shutdown.retry.backoff.ms`.
 
     Cancellation: the connection is closed. The controller may still move leaderships.
     """
     for left_count in reversed(range(attempt_count)):
+        if not has_others():
+            log.info("This is the only broker of the cluster: its partitions have no leader until a broker starts")
+            return False
         broker_id = controller_id()
         if broker_id is None:
             await trio.sleep(min(NO_CONTROLLER_WAIT_MS, back_off_ms) / 1000)
@@ -54,7 +62,7 @@ async def hand_over(
         if broker_id is None:
             log.warning(
                 "The controlled shutdown finds no controller: partitions of this broker have no leader until there is one",
-                remedy="start a broker of Apache Kafka, which becomes the controller and elects leaders",
+                remedy="start another broker of the cluster, which becomes the controller and elects leaders",
             )
             return False
         if await _ask(connect(broker_id), request):

@@ -103,6 +103,7 @@ class Controller:
         return await hand_over(
             partial(self._peers.connect, purpose="controlled-shutdown"),
             lambda: self.broker_id if self._is_registered else None,
+            lambda: self._image.brokers.keys() != {broker_id},
             ControlledShutdownRequest(broker_id=broker_id, broker_epoch=broker_epoch),
             attempt_count=self._config.integer("controlled.shutdown.max.retries"),
             back_off_ms=self._config.integer("controlled.shutdown.retry.backoff.ms"),

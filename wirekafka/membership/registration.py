@@ -25,6 +25,7 @@ import structlog
 import trio
 
 from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.faults import isolate
 from wirekafka.membership.retrying_client import RetryingClient
 from wirekafka.metadata.features import Levels
 from wirekafka.zookeeper.layout import paths
@@ -61,6 +62,7 @@ class Registration:
 
     Attributes:
         broker_epoch: the czxid of the znode, -1 before the first registration (Kafka's sentinel, which is in requests).
+        on_register: called after each registration.
     """
 
     def __init__(
@@ -76,6 +78,7 @@ class Registration:
         features: Mapping[str, Levels] | None = None,
     ) -> None:
         self.broker_epoch = -1
+        self.on_register: list[Callable[[], object]] = []
         self._zookeeper = zookeeper
         self._node_id = node_id
         self._path = paths.broker(node_id)
@@ -205,6 +208,9 @@ class Registration:
         self._session_id = stat.ephemeral_owner
         addresses = [str(each.listener) for each in self._endpoints]
         log.info("Registered in ZooKeeper", broker=self._node_id, broker_epoch=self.broker_epoch, addresses=addresses)
+        for tell in self.on_register:
+            with isolate("A registration could not be handled"):
+                tell()
 
     async def _check_addresses(self) -> None:
         """Raises if another broker has registered one of the addresses of this one."""

@@ -123,3 +123,14 @@ def test_shutdown_without_a_controller_gives_up_soon_and_says_what_follows() -> 
         assert "no leader until there is one" in logs[-1]["event"]
 
     run(act, SETTINGS)
+
+
+def test_only_broker_of_a_cluster_does_not_try() -> None:
+    async def act(stage: Stage) -> None:
+        stage.add_broker(NODE_ID, {})
+        stage.tell_controller(NODE_ID)
+        began_ms = stage.clock.monotonic_ms()
+        assert not await shut_down(stage)
+        assert stage.clock.monotonic_ms() - began_ms <= 1_000
+
+    run(act, SETTINGS)

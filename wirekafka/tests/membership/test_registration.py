@@ -69,6 +69,8 @@ def test_broker_registers_its_features_as_old_brokers_can_read_them() -> None:
 def test_broker_registers_again_with_a_new_epoch_after_each_expiry() -> None:
     async def act(stage: Stage) -> None:
         made = await registration(stage.zookeeper)
+        told: list[int] = []
+        made.on_register.append(lambda: told.append(made.broker_epoch))
         await made.register()
         epochs = [made.broker_epoch]
         async with trio.open_nursery() as nursery:
@@ -78,7 +80,7 @@ def test_broker_registers_again_with_a_new_epoch_after_each_expiry() -> None:
                 await until(lambda: made.broker_epoch != epochs[-1])
                 epochs.append(made.broker_epoch)
             nursery.cancel_scope.cancel()
-        assert epochs == sorted(set(epochs))
+        assert epochs == sorted(set(epochs)) == told
         stat = await stage.zookeeper.ask(Exists("/brokers/ids/3"))
         assert stat is not None
         assert stat.czxid == made.broker_epoch
