@@ -7,8 +7,9 @@ Behaviour:
     tiered storage, -6 the first offset that is not in tiered storage yet. With `isolation_level` 1 (read_committed), records can
     be fetched up to the last stable offset, which is also the result for -1. A negative timestamp that the version lacks gets
     UNSUPPORTED_VERSION, a partition that is named twice gets INVALID_REQUEST. For a replica the log end offset takes the place of
-    the high watermark. Until the high watermark of a new leader has passed the first offset of its epoch, a consumer gets
-    OFFSET_NOT_AVAILABLE, before version 5 LEADER_NOT_AVAILABLE, in place of an offset that it cannot fetch yet.
+    the high watermark; the replica id -2, of tools, also finds the offsets of followers. Until the high watermark of a new leader
+    has passed the first offset of its epoch, a consumer gets OFFSET_NOT_AVAILABLE, before version 5 LEADER_NOT_AVAILABLE, in
+    place of an offset that it cannot fetch yet.
 
 Versions:
     0: up to `max_num_offsets` base offsets of segments whose files were last written before the timestamp, newest first; the log
@@ -62,6 +63,9 @@ SECONDS_ON_LOOP = 0.01
 READ_COMMITTED = 1
 
 CONSUMER_REPLICA_ID = -1
+DEBUGGING_REPLICA_ID = -2
+"""The replica id of tools, which may ask followers too."""
+
 
 FIRST_VERSION_WITH_OFFSET_NOT_AVAILABLE = 5
 
@@ -125,7 +129,7 @@ def _answer(
             raise KafkaError(ErrorCode.INVALID_REQUEST, "a partition is named twice")
         if asked.timestamp < 0 and call.version < FIRST_VERSIONS.get(asked.timestamp, call.version + 1):
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
-        partition = broker.find_partition(topic, index, asked.current_leader_epoch)
+        partition = _find_partition(broker, call.request.replica_id, topic, asked)
         if call.version == 0:
             answer.old_style_offsets = _segment_offsets(partition, asked, call)
         else:
@@ -136,6 +140,19 @@ def _answer(
     except KafkaError as error:
         answer.error_code = error.code
     return answer
+
+
+def _find_partition(broker: Broker, replica_id: int, topic: str, asked: ListOffsetsPartition) -> Partition:
+    """Returns the partition, of which a tool may ask any replica.
+
+    Raises:
+        KafkaError: see `Broker.find_partition` and `Broker.check_hosts`.
+    """
+    if replica_id != DEBUGGING_REPLICA_ID:
+        return broker.find_partition(topic, asked.partition_index, asked.current_leader_epoch)
+    partition = broker.topics.find_partition(topic, asked.partition_index)
+    broker.check_hosts(partition, asked.current_leader_epoch)
+    return partition
 
 
 def _late_error(leader: LeaderReplica, call: Call[ListOffsetsRequest]) -> ErrorCode:

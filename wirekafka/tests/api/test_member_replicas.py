@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from wirekafka.api.alter_replica_log_dirs import (
     AlterReplicaLogDir,
     AlterReplicaLogDirsRequest,
@@ -15,6 +17,7 @@ from wirekafka.api.describe_producers import DescribeProducersRequest, TopicRequ
 from wirekafka.errors import ErrorCode
 from wirekafka.tests.api.data_plane import Caller, run
 from wirekafka.tests.api.members import NODE_ID, id_of, join, topic
+from wirekafka.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 
 OTHER_ID = 2
 LED, FOLLOWED, ABSENT = range(3)
@@ -47,6 +50,24 @@ def test_producers_are_described_by_each_replica(tmp_path: Path) -> None:
         response: Any = caller.ask(DescribeProducersRequest(topics=[asked]), 0)
         codes = {each.partition_index: each.error_code for each in response.topics[0].partitions}
         assert codes == {LED: 0, FOLLOWED: 0, ABSENT: ErrorCode.NOT_LEADER_OR_FOLLOWER}
+
+    run(body, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("replica_id", "codes"),
+    [
+        (-1, [0, ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_LEADER_OR_FOLLOWER]),
+        (-2, [0, 0, ErrorCode.NOT_LEADER_OR_FOLLOWER]),
+    ],
+)
+def test_offsets_of_a_follower_are_told_to_tools_only(tmp_path: Path, replica_id: int, codes: list[int]) -> None:
+    async def body(caller: Caller) -> None:
+        join_with_replicas(caller)
+        asked = [ListOffsetsPartition(partition_index=index, timestamp=-1) for index in (LED, FOLLOWED, ABSENT)]
+        request = ListOffsetsRequest(replica_id=replica_id, topics=[ListOffsetsTopic(name="flights", partitions=asked)])
+        response: Any = caller.ask(request, 9)
+        assert [each.error_code for each in response.topics[0].partitions] == codes
 
     run(body, tmp_path)
 
