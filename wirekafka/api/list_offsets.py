@@ -66,7 +66,6 @@ CONSUMER_REPLICA_ID = -1
 DEBUGGING_REPLICA_ID = -2
 """The replica id of tools, which may ask followers too."""
 
-
 FIRST_VERSION_WITH_OFFSET_NOT_AVAILABLE = 5
 
 LATEST = -1

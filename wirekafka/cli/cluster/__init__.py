@@ -11,11 +11,13 @@ from typing import Any
 
 import click
 
+from wirekafka.cli.cluster.balance import balance
+from wirekafka.cli.cluster.describe import describe
 from wirekafka.cli.cluster.errors import ClusterCommandError
 
 FAILED = 1
 
-COMMANDS: tuple[click.Command, ...] = ()
+COMMANDS: tuple[click.Command, ...] = (balance, describe)
 
 
 class ClusterGroup(click.Group):
