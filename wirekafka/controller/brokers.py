@@ -24,7 +24,7 @@ from wirekafka.controller.context import ControllerContext, LiveBroker
 from wirekafka.controller.elections import Election
 from wirekafka.controller.partition_states import elect, elect_offline
 from wirekafka.controller.replica_states import Replica, bring_online, take_offline
-from wirekafka.controller.requests import RequestBatch
+from wirekafka.controller.requests import SLICE, RequestBatch
 from wirekafka.controller.scripts import PAUSE, Script, in_slices
 from wirekafka.controller.settings import ControllerSettings
 from wirekafka.controller.writes import checked, raise_if_deposed
@@ -68,28 +68,6 @@ def _read(broker_id: int, found: Data | ZooKeeperError) -> LiveBroker | None:
         return None
 
 
-# Becoming the controller
-
-
-def take_over(context: ControllerContext, batch: RequestBatch, settings: ControllerSettings) -> Script[None]:
-    """Elects leaders and tells all brokers everything, as a new controller that knows all topics and states, but no broker.
-
-    Replicas on brokers that are not live leave the in-sync replicas.
-
-    Raises:
-        DeposedError: another broker has the next epoch.
-        ZooKeeperError: an outcome is unknown.
-
-    Source: ReplicaStateMachine.startup, PartitionStateMachine.startup.
-    """
-    context.live = yield from read_brokers()
-    log.info("The controller has found brokers", live=[*context.live])
-    replicas = yield from in_slices(_replicas(context))
-    yield from _lose(context, batch, settings, [each for each in replicas if each[1] not in context.live])
-    yield from elect_offline(context, batch, settings)
-    yield from _welcome(context, batch, [*context.live], [each for each in replicas if each[1] in context.live])
-
-
 # Brokers that come and go
 
 
@@ -113,9 +91,9 @@ def look_at_brokers(context: ControllerContext, batch: RequestBatch, settings: C
     replicas = yield from in_slices(each for each in _replicas(context) if each[1] not in staying)
     yield from _note_gone(context, batch, settings, gone, replicas, came)
     context.live = found
-    batch.update_metadata(staying)
+    yield from _introduce(context, batch, staying, came)
     yield from elect_offline(context, batch, settings)
-    yield from _welcome(context, batch, came, [each for each in replicas if each[1] in came])
+    yield from bring_online(context, batch, [each for each in replicas if each[1] in came])
 
 
 def _note_changes(context: ControllerContext, batch: RequestBatch, found: dict[int, LiveBroker]) -> None:
@@ -170,24 +148,23 @@ def _can_be_led_by_another(context: ControllerContext, name: TopicPartition, bro
     )
 
 
-def _welcome(
-    context: ControllerContext, batch: RequestBatch, broker_ids: Collection[int], replicas: list[Replica]
-) -> Script[None]:
-    """Tells brokers the metadata of all partitions, and the leaders of their replicas.
+def _introduce(context: ControllerContext, batch: RequestBatch, staying: Collection[int], came: Collection[int]) -> Script[None]:
+    """Tells brokers which others are live, and those that came all partitions, before any broker gets a LeaderAndIsr about it.
+
+    A broker of Apache Kafka follows only leaders that it knows. The first request with partitions to a broker has all of them.
 
     Source: KafkaController.onBrokerStartup.
     """
-    if not broker_ids:
+    batch.update_metadata(staying)
+    if not came:
         return
+    yield from batch.send()
     names = yield from in_slices(iter(context.states))
-    for start in range(0, len(names), _SLICE):
-        batch.update_metadata(broker_ids, names[start : start + _SLICE])
+    for start in range(0, len(names), SLICE):
+        batch.update_metadata(came, names[start : start + SLICE])
         yield PAUSE
-    batch.update_metadata(broker_ids)
-    yield from bring_online(context, batch, replicas)
-
-
-_SLICE = 64
+    batch.update_metadata(came)
+    yield from batch.send()
 
 
 def _replicas(context: ControllerContext) -> Iterator[Replica]:

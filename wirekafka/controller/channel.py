@@ -139,9 +139,15 @@ class BrokerChannels:
         self._timers = timers
         self._on_answer = on_answer
         self._by_id: dict[int, BrokerChannel] = {}
+        self._is_closed = False
 
     def send(self, broker: LiveBroker, kind: RequestType[Any, Any], request: Any, version: int) -> None:
-        """Sends a request to a registration of a broker; its former registrations get nothing any more."""
+        """Sends a request to a registration of a broker; its former registrations get nothing any more.
+
+        After `close` nothing is sent.
+        """
+        if self._is_closed:
+            return
         channel = self._by_id.get(broker.broker_id)
         if channel is not None and channel.broker.epoch != broker.epoch:
             channel.close()
@@ -165,7 +171,8 @@ class BrokerChannels:
             channel.drop_waiting()
 
     def close(self) -> None:
-        """Drops all requests and closes all connections."""
+        """Drops all requests, also those that are still to come, and closes all connections."""
+        self._is_closed = True
         for channel in self._by_id.values():
             channel.close()
         self._by_id.clear()

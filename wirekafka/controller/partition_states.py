@@ -111,7 +111,7 @@ def read_states(context: ControllerContext, names: Iterable[TopicPartition]) -> 
     wanted = [*names]
     found: list[Data | ZooKeeperError] = yield [GetData(paths.partition_state(name)) for name in wanted]
     for count, (name, each) in enumerate(zip(wanted, found, strict=True), 1):
-        stored = _stored(name, each)
+        stored = stored_state(name, each)
         if stored is None:
             context.states.pop(name, None)
         elif stored.state.controller_epoch > context.epoch:
@@ -122,7 +122,12 @@ def read_states(context: ControllerContext, names: Iterable[TopicPartition]) -> 
             yield PAUSE
 
 
-def _stored(name: TopicPartition, found: Data | ZooKeeperError) -> StoredState | None:
+def stored_state(name: TopicPartition, found: Data | ZooKeeperError) -> StoredState | None:
+    """Reads the state of a partition; None if it does not exist or is malformed.
+
+    Raises:
+        ZooKeeperError: the state could not be read.
+    """
     if isinstance(found, ZooKeeperError):
         if found.code is not ZooKeeperErrorCode.NO_NODE:
             raise found

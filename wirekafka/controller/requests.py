@@ -71,11 +71,13 @@ class RequestBatch:
 
     Attributes:
         settings: those of the controller, for the scripts of the event.
+        reassigning: the partitions with a reassignment in progress that brokers were told about: their state may have changed.
     """
 
     def __init__(self, context: ControllerContext, settings: ControllerSettings, channels: Channels) -> None:
         self._context = context
         self.settings = settings
+        self.reassigning: dict[TopicPartition, None] = {}
         self._versions = CONTROLLER_VERSIONS[settings.release]
         self._channels = channels
         self._leader_and_isr: dict[int, dict[TopicPartition, LeaderAndIsrPartitionState]] = {}
@@ -125,6 +127,8 @@ class RequestBatch:
             stored = self._context.states.get(name)
             if stored is not None:
                 self._metadata[name] = self._metadata_of(name, stored)
+                if name in self._context.reassigning:
+                    self.reassigning[name] = None
 
     def send(self) -> Script[None]:
         """Sends what was collected, and forgets it. It needs no ZooKeeper; it pauses between the brokers."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from wirekafka.config.endpoints import Listener
-from wirekafka.controller.brokers import look_at_brokers, look_at_log_dir_events, note_leader_and_isr, read_brokers, take_over
+from wirekafka.controller.brokers import look_at_brokers, look_at_log_dir_events, note_leader_and_isr, read_brokers
 from wirekafka.controller.settings import ControllerSettings
 from wirekafka.controller.writes import DeposedError
 from wirekafka.errors import ErrorCode
@@ -18,6 +18,7 @@ from wirekafka.wire.messages.leader_and_isr import (
     LeaderAndIsrTopicError,
 )
 from wirekafka.wire.messages.stop_replica import STOP_REPLICA
+from wirekafka.wire.messages.update_metadata import UPDATE_METADATA
 from wirekafka.zookeeper.layout import paths
 from wirekafka.zookeeper.layout.membership import BrokerRegistration, Endpoint
 from wirekafka.zookeeper.layout.requests import write_log_dir_event
@@ -152,7 +153,8 @@ def test_broker_that_comes_learns_everything_and_the_others_learn_it() -> None:
 
     assert stage.leader_and_isr(3)[NAME].leader_epoch == 3
     assert {*stage.metadata(3)} == {NAME, other}
-    assert stage.told_brokers(1) == stage.told_brokers(3) == [[1, 2, 3]]
+    assert stage.told_brokers(1) == stage.told_brokers(3) == [[1, 2, 3], [1, 2, 3]]
+    assert [each.kind for each in stage.sent if each.broker_id == 3] == [UPDATE_METADATA, LEADER_AND_ISR, UPDATE_METADATA]
     assert stage.leader_and_isr(1) == {}
     assert stage.context.states[NAME].version == 0
 
@@ -285,24 +287,6 @@ def test_deposed_controller_removes_nobody() -> None:
 
 
 # Becoming the controller
-
-
-def test_new_controller_elects_leaders_and_tells_every_broker_everything() -> None:
-    stage = _stage(brokers=(2, 3))
-    stage.add_topic("u", {0: (3, 1), 1: (2,)})
-    led, kept, new = NAME, TopicPartition("u", 0), TopicPartition("u", 1)
-    stage.add_state(led, 1, (1, 2, 3))
-    stage.add_state(kept, 3, (3, 1))
-    stage.context.live.clear()
-
-    stage.event(lambda context, batch: take_over(context, batch, stage.settings))
-
-    assert stage.state(led) == PartitionState(2, 1, (2, 3), EPOCH)
-    assert stage.state(kept) == PartitionState(3, 1, (3,), EPOCH)
-    assert stage.state(new) == PartitionState(2, 0, (2,), EPOCH)
-    assert {*stage.leader_and_isr(2)} == {led, new}
-    assert {*stage.leader_and_isr(3)} == {led, kept}
-    assert {*stage.metadata(2)} == {*stage.metadata(3)} == {led, kept, new}
 
 
 # Log directories

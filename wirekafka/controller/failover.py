@@ -1,0 +1,159 @@
+"""A new controller: it reads the cluster from ZooKeeper, and puts in order what has changed while there was no controller.
+
+How it works: watches come before the first reads, so that no change is missed. All brokers are told the live brokers first,
+because a broker follows only leaders that it knows. Then leaders are elected, and each broker gets one LeaderAndIsr with all its
+replicas, the newly elected leaders first, and one UpdateMetadata with all partitions. Reassignments, deletions and elections that
+tools have asked for are resumed last.
+
+Source: kafka.controller.KafkaController (onControllerFailover, initializeControllerContext), ReplicaStateMachine.startup,
+PartitionStateMachine.startup of Kafka 3.9.
+
+Differs from Apache Kafka: a broker that was registered after the last change of a partition has restarted while nobody noticed,
+and its log may have lost records. It leaves the in-sync replicas, unless all of them that are live have restarted. Apache Kafka
+lets it lead with its former leader epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import structlog
+
+from wirekafka.controller import deletion, preferred, reassignment
+from wirekafka.controller.brokers import read_brokers
+from wirekafka.controller.context import ControllerContext, StoredState
+from wirekafka.controller.features import set_up_features
+from wirekafka.controller.partition_states import elect_offline, stored_state
+from wirekafka.controller.replica_states import Replica, remove_from_isr, take_offline
+from wirekafka.controller.requests import SLICE, RequestBatch
+from wirekafka.controller.scripts import PAUSE, Script, in_slices
+from wirekafka.controller.settings import ControllerSettings
+from wirekafka.controller.topics import read_topics
+from wirekafka.controller.writes import checked, raise_if_deposed
+from wirekafka.names import TopicPartition
+from wirekafka.zookeeper.layout import paths
+from wirekafka.zookeeper.session import Children, Data, Delete, GetChildren, GetData, ZooKeeperError
+
+log = structlog.get_logger(__name__)
+
+Restarted = dict[TopicPartition, set[int]]
+"""The in-sync replicas that have restarted while nobody noticed."""
+
+
+# Reading
+
+
+def read_cluster(context: ControllerContext, settings: ControllerSettings) -> Script[Restarted]:
+    """Reads brokers, topics, states and requests for deletions into an empty context, and leaves watches.
+
+    Raises:
+        DeposedError: another broker has the next epoch.
+        ZooKeeperError: the connection is lost.
+    """
+    yield from set_up_features(context, settings)
+    yield from _delete_notifications(context)
+    context.live = yield from read_brokers()
+    children: Children = yield GetChildren(paths.TOPICS, watch=True)
+    for topic in (yield from read_topics(context, children.names)):
+        context.put_topic(topic)
+        for index, assignment in topic.assignments.items():
+            if reassignment.is_reassigning(assignment):
+                context.reassigning[TopicPartition(topic.name, index)] = None
+        yield PAUSE
+    yield from deletion.read_deletions(context)
+    restarted = yield from _read_states(context)
+    log.info(
+        "The controller has read the cluster",
+        epoch=context.epoch,
+        live=[*context.live],
+        topics=len(context.topics),
+        partitions=len(context.states),
+    )
+    return restarted
+
+
+def _delete_notifications(context: ControllerContext) -> Script[None]:
+    """Deletes what a former controller was told: the new one reads all states, and asks all brokers for their replicas."""
+    parents = (paths.ISR_CHANGES, paths.LOG_DIR_EVENTS)
+    found: list[Children | ZooKeeperError] = yield [GetChildren(parent, watch=True) for parent in parents]
+    old: list[str] = []
+    for parent, children in zip(parents, found, strict=True):
+        if isinstance(children, ZooKeeperError):
+            raise children
+        old += [f"{parent}/{name}" for name in children.names]
+    for outcome in (yield [checked(context, [Delete(path)]) for path in old]):
+        raise_if_deposed(outcome)
+
+
+def _read_states(context: ControllerContext) -> Script[Restarted]:
+    names = yield from in_slices(iter(context.all_partitions()))
+    found: list[Data | ZooKeeperError] = yield [GetData(paths.partition_state(name)) for name in names]
+    restarted: Restarted = {}
+    for count, (name, each) in enumerate(zip(names, found, strict=True), 1):
+        stored = stored_state(name, each)
+        if stored is not None and isinstance(each, Data):
+            context.states[name] = stored
+            unnoticed = restarted_replicas(context, stored, each.stat.mzxid)
+            if unnoticed:
+                restarted[name] = unnoticed
+        if count % SLICE == 0:
+            yield PAUSE
+    return restarted
+
+
+def restarted_replicas(context: ControllerContext, stored: StoredState, mzxid: int) -> set[int]:
+    """Returns the in-sync replicas that have restarted since the state was written; none if no other one is live.
+
+    Args:
+        mzxid: the transaction that wrote the state. A broker epoch is the transaction that registered the broker.
+    """
+    live = [broker_id for broker_id in stored.state.isr if broker_id in context.live]
+    restarted = {broker_id for broker_id in live if context.live[broker_id].epoch > mzxid}
+    return restarted if len(restarted) < len(live) else set()
+
+
+# Taking over
+
+
+def take_over(
+    context: ControllerContext, batch: RequestBatch, settings: ControllerSettings, restarted: Restarted
+) -> Script[None]:
+    """Elects leaders where there are none, tells all brokers everything, and resumes what was in progress.
+
+    Raises:
+        DeposedError: another broker has the next epoch.
+        ZooKeeperError: an outcome is unknown.
+    """
+    batch.update_metadata(context.live)
+    yield from batch.send()
+    if restarted:
+        log.info("Brokers have restarted while there was no controller", partitions=len(restarted))
+        yield from remove_from_isr(context, batch, restarted)
+    yield from elect_offline(context, batch, settings)
+    yield from take_offline(context, batch, (yield from in_slices(_offline(context))))
+    yield from _tell_all(context, batch)
+    yield from batch.send()
+    yield from reassignment.take_over(context, batch)
+    yield from deletion.resume(context, batch, list(context.deleting))
+    yield from preferred.look_at_elections(context, batch)
+    yield from batch.send()
+
+
+def _offline(context: ControllerContext) -> Iterator[Replica]:
+    for name in context.all_partitions():
+        if not context.is_deleting(name.topic):
+            for broker_id in context.replicas(name):
+                if broker_id not in context.live:
+                    yield name, broker_id
+
+
+def _tell_all(context: ControllerContext, batch: RequestBatch) -> Script[None]:
+    """Tells each broker all its replicas, and all partitions."""
+    for count, name in enumerate(list(context.states), 1):
+        if context.is_deleting(name.topic):
+            batch.update_metadata(context.live, [name])
+        else:
+            online = [broker_id for broker_id in context.replicas(name) if context.is_online(broker_id, name)]
+            batch.leader_and_isr(online, name)
+        if count % SLICE == 0:
+            yield PAUSE

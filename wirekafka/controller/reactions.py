@@ -1,0 +1,167 @@
+"""What the controller does when a znode changes, and when a broker answers.
+
+Rules of this file: it composes the other scripts, and decides nothing by itself.
+
+Source: the events of kafka.controller.KafkaController of Kafka 3.9.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from typing import Any, Final, NamedTuple
+
+import structlog
+
+from wirekafka.controller import deletion, reassignment
+from wirekafka.controller.brokers import look_at_brokers, look_at_log_dir_events, note_leader_and_isr
+from wirekafka.controller.context import ControllerContext, LiveBroker
+from wirekafka.controller.deletion import look_at_deletions
+from wirekafka.controller.partition_states import read_states
+from wirekafka.controller.preferred import look_at_elections
+from wirekafka.controller.reassignment import look_at_reassignments
+from wirekafka.controller.replica_states import Replica
+from wirekafka.controller.requests import RequestBatch
+from wirekafka.controller.scripts import Script
+from wirekafka.controller.topics import look_at_partitions, look_at_topics
+from wirekafka.controller.writes import checked, raise_if_deposed
+from wirekafka.names import TopicPartition
+from wirekafka.wire.messages.leader_and_isr import LEADER_AND_ISR
+from wirekafka.wire.messages.stop_replica import STOP_REPLICA
+from wirekafka.wire.requests import RequestType
+from wirekafka.zookeeper.layout import paths
+from wirekafka.zookeeper.layout.content import MalformedZnodeError
+from wirekafka.zookeeper.layout.requests import read_isr_change
+from wirekafka.zookeeper.session import Children, Data, Delete, GetChildren, GetData, ZooKeeperError, ZooKeeperErrorCode
+
+log = structlog.get_logger(__name__)
+
+Event = Callable[[ControllerContext, RequestBatch], Script[Any]]
+
+
+class Reaction(NamedTuple):
+    """What the controller does about a change.
+
+    Attributes:
+        path: what it looks at; a second change before it looks needs no second look.
+        is_urgent: it comes before all other events.
+    """
+
+    path: str
+    event: Event
+    is_urgent: bool = False
+
+
+# Znodes
+
+
+def reaction_to(path: str) -> Reaction | None:
+    """Returns what the controller does when a znode changes; None if nothing."""
+    parent, _, name = path.rpartition("/")
+    if paths.BROKER_IDS in (path, parent):
+        # A dead broker must not be taken for an in-sync replica by the events that are queued.
+        return Reaction(paths.BROKER_IDS, _look_at_brokers, is_urgent=True)
+    if parent == paths.TOPICS:
+        return Reaction(path, lambda context, batch: look_at_partitions(context, batch, name))
+    event = _EVENTS.get(path)
+    return None if event is None else Reaction(path, event)
+
+
+def _look_at_brokers(context: ControllerContext, batch: RequestBatch) -> Script[None]:
+    former = {broker.broker_id: broker.epoch for broker in context.live.values()}
+    yield from look_at_brokers(context, batch, batch.settings)
+    current = {broker.broker_id: broker.epoch for broker in context.live.values()}
+    came = [broker_id for broker_id, epoch in current.items() if former.get(broker_id) != epoch]
+    gone = {broker_id for broker_id, epoch in former.items() if current.get(broker_id) != epoch}
+    if gone:
+        yield from deletion.note_offline(context, batch, _deleting_replicas(context, gone))
+    if came:
+        yield from reassignment.note_returned(context, batch, came)
+        yield from deletion.note_returned(context, batch, came)
+
+
+def _deleting_replicas(context: ControllerContext, broker_ids: Collection[int]) -> Iterator[Replica]:
+    for topic in context.deleting:
+        for name in context.partitions_of(topic):
+            for broker_id in context.replicas(name):
+                if broker_id in broker_ids:
+                    yield name, broker_id
+
+
+def look_at_isr_changes(context: ControllerContext, batch: RequestBatch) -> Script[None]:
+    """Reads the states that leaders have changed by themselves, as brokers of Kafka before 2.7 do, and tells all brokers.
+
+    Source: KafkaController.processIsrChangeNotification.
+    """
+    children: Children = yield GetChildren(paths.ISR_CHANGES, watch=True)
+    notifications = [f"{paths.ISR_CHANGES}/{name}" for name in children.names]
+    found: list[Data | ZooKeeperError] = yield [GetData(path) for path in notifications]
+    changed: dict[TopicPartition, None] = {}
+    for path, each in zip(notifications, found, strict=True):
+        changed.update(dict.fromkeys(name for name in _changed(path, each) if context.replicas(name)))
+    yield from read_states(context, changed)
+    batch.update_metadata(context.live, changed)
+    for outcome in (yield [checked(context, [Delete(path)]) for path in notifications]):
+        raise_if_deposed(outcome)
+
+
+def _changed(path: str, found: Data | ZooKeeperError) -> list[TopicPartition]:
+    if isinstance(found, ZooKeeperError):
+        if found.code is not ZooKeeperErrorCode.NO_NODE:
+            raise found
+        return []
+    try:
+        return read_isr_change(path, found.data)
+    except MalformedZnodeError as error:
+        log.error("A notification of changed in-sync replicas cannot be read", reason=str(error))
+        return []
+
+
+_EVENTS: Final[dict[str, Event]] = {
+    paths.TOPICS: look_at_topics,
+    paths.DELETE_TOPICS: look_at_deletions,
+    paths.REASSIGN_PARTITIONS: look_at_reassignments,
+    paths.PREFERRED_REPLICA_ELECTION: look_at_elections,
+    paths.ISR_CHANGES: look_at_isr_changes,
+    paths.LOG_DIR_EVENTS: look_at_log_dir_events,
+}
+
+
+# Answers
+
+
+def reaction_to_answer(broker: LiveBroker, kind: RequestType[Any, Any], response: Any) -> Event | None:
+    """Returns what the controller does about an answer of a broker; None if nothing."""
+    if kind is LEADER_AND_ISR:
+        return lambda context, batch: _take_leader_and_isr(context, batch, broker, response)
+    if kind is STOP_REPLICA:
+        return lambda context, batch: _take_stop_replica(context, batch, broker, response)
+    return None
+
+
+def _take_leader_and_isr(context: ControllerContext, batch: RequestBatch, broker: LiveBroker, response: Any) -> Script[None]:
+    if not _is_current(context, broker):
+        return
+    former = set(context.offline_replicas.get(broker.broker_id, ()))
+    yield from note_leader_and_isr(context, batch, batch.settings, broker.broker_id, response)
+    lost = context.offline_replicas.get(broker.broker_id, set()) - former
+    if lost:
+        yield from deletion.note_offline(context, batch, [(name, broker.broker_id) for name in sorted(lost)])
+
+
+def _take_stop_replica(context: ControllerContext, batch: RequestBatch, broker: LiveBroker, response: Any) -> Script[None]:
+    if _is_current(context, broker):
+        yield from deletion.note_stopped(context, batch, broker.broker_id, response)
+
+
+def _is_current(context: ControllerContext, broker: LiveBroker) -> bool:
+    """Whether an answer comes from the registration that the controller knows."""
+    current = context.live.get(broker.broker_id)
+    return current is not None and current.epoch == broker.epoch
+
+
+# After events
+
+
+def complete_reassignments(changed: Collection[TopicPartition]) -> Event:
+    """Returns the event that completes the reassignments whose target is in sync, among partitions that have changed."""
+    return lambda context, batch: reassignment.note_in_sync(context, batch, changed)
