@@ -48,6 +48,9 @@ MOST_DELETES = 100
 MOST_ATTEMPTS = 5
 """How often the znodes of a topic are read and deleted, if others change them at the same time."""
 
+MOST_LOGGED = 10
+"""The most topics in one line of the log."""
+
 SLICE = 64
 """How many partitions are looked at without a pause."""
 
@@ -257,8 +260,9 @@ def _complete(context: ControllerContext, topics: list[str]) -> Script[None]:
         deleted = yield from _delete_topics(context, topics)
         for name in deleted:
             context.remove_topic(name)
-        topics = [name for name in topics if name not in deleted]
-        log.info("Topics are deleted", topics=deleted)
+            yield PAUSE
+        log.info("Topics are deleted", count=len(deleted), first=deleted[:MOST_LOGGED])
+        topics = [name for name in topics if name in context.topics]
         if not topics:
             return
     log.error("The znodes of topics cannot be deleted; the deletion is tried again when a broker returns", topics=topics)

@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 
 import structlog
 
@@ -33,7 +34,7 @@ from wirekafka.controller.context import ControllerContext
 from wirekafka.controller.elections import Election
 from wirekafka.controller.partition_states import elect, read_states
 from wirekafka.controller.requests import SLICE, RequestBatch
-from wirekafka.controller.scripts import PAUSE, Script
+from wirekafka.controller.scripts import PAUSE, Script, in_slices
 from wirekafka.controller.topics import write_assignments
 from wirekafka.controller.writes import multi, write_states
 from wirekafka.errors import ErrorCode, KafkaError
@@ -54,6 +55,9 @@ from wirekafka.zookeeper.session import (
 )
 
 log = structlog.get_logger(__name__)
+
+MOST_LOGGED = 10
+"""The most partitions in one line of the log."""
 
 Outcomes = dict[TopicPartition, KafkaError | None]
 """For each partition, why its reassignment was refused; None if it began."""
@@ -222,7 +226,8 @@ def look_at_reassignments(context: ControllerContext, batch: RequestBatch) -> Sc
     outcomes = yield from _begin(context, batch, begun)
     refused.update({name: str(error) for name, error in outcomes.items() if error is not None})
     if refused:
-        log.warning("Reassignments are refused", reasons={str(name): reason for name, reason in refused.items()})
+        first = {str(name): reason for name, reason in islice(refused.items(), MOST_LOGGED)}
+        log.warning("Requests to reassign partitions in ZooKeeper are refused", count=len(refused), first=first)
         yield from _remove_requests(lambda name, target: name in refused, context)
 
 
@@ -292,7 +297,8 @@ def note_in_sync(context: ControllerContext, batch: RequestBatch, names: Iterabl
 
     Source: KafkaController.maybeCompleteReassignment.
     """
-    yield from _complete(context, batch, [name for name in names if name in context.reassigning and _is_complete(context, name)])
+    complete = yield from in_slices(name for name in names if name in context.reassigning and _is_complete(context, name))
+    yield from _complete(context, batch, complete)
 
 
 def _assignment(context: ControllerContext, name: TopicPartition) -> ReplicaAssignment:
@@ -324,14 +330,16 @@ def _begin(
     stopped = yield from _stop_unneeded(context, batch, assignments, outcomes)
     # U1, U2.
     begun = {name: each for name, each in assignments.items() if outcomes[name] is None}
+    yield PAUSE
     changed = {name: each for name, each in begun.items() if name in stopped or context.assignment(name) != each}
+    yield PAUSE
     failed = yield from write_assignments(context, changed)
     for name in [name for name in changed if name.topic in failed]:
         outcomes[name] = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "The znode of the topic is missing or damaged.")
         del begun[name]
     context.reassigning.update(dict.fromkeys(begun))
-    if begun:
-        log.info("Reassigning partitions", partitions={str(name): [*target_of(each)] for name, each in begun.items()})
+    _log("Reassigning partitions", begun)
+    yield PAUSE
     without_leader = [name for name in begun if name not in context.states]
     yield from elect(context, batch, batch.settings, without_leader, Election.OFFLINE)
     yield from _advance(context, batch, list(begun), stopped)
@@ -472,7 +480,7 @@ def _end(
     yield from _remove_requests(lambda name, target: name in ended and ended[name].replicas == target, context)
     for name in ended:
         context.reassigning.pop(name, None)
-    log.info("Reassignments are complete", partitions={str(name): [*each.replicas] for name, each in ended.items()})
+    _log("Reassignments are complete", ended)
     yield from deletion.resume(context, batch, {name.topic for name in ended if context.is_deleting(name.topic)})
 
 
@@ -498,6 +506,12 @@ def _change_states(
         yield from read_states(context, remaining)
         remaining = [name for name in remaining if name in context.states]
     return written
+
+
+def _log(event: str, assignments: Mapping[TopicPartition, ReplicaAssignment]) -> None:
+    if assignments:
+        first = {str(name): [*target_of(each)] for name, each in islice(assignments.items(), MOST_LOGGED)}
+        log.info(event, count=len(assignments), first=first)
 
 
 def _put(context: ControllerContext, name: TopicPartition, assignment: ReplicaAssignment) -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import NamedTuple
 
 import structlog
@@ -41,6 +42,9 @@ from wirekafka.zookeeper.session import (
 
 log = structlog.get_logger(__name__)
 
+MOST_LOGGED = 10
+"""The most topics or partitions in one line of the log."""
+
 
 class _Stored(NamedTuple):
     """The znode of a topic, and its version."""
@@ -62,7 +66,7 @@ def look_at_topics(context: ControllerContext, batch: RequestBatch) -> Script[No
     new = yield from read_topics(context, [name for name in children.names if name not in context.topics])
     if not new:
         return
-    log.info("Creating topics", topics=[topic.name for topic in new])
+    log.info("Creating topics", count=len(new), first=[topic.name for topic in new[:MOST_LOGGED]])
     names: list[TopicPartition] = []
     for topic in new:
         context.put_topic(topic)
@@ -91,7 +95,7 @@ def look_at_partitions(context: ControllerContext, batch: RequestBatch, name: st
         log.warning("A topic that is being deleted gets no new partitions", topic=name, partitions=sorted(added))
         yield from _write(context, {name: _Change(removed=frozenset(added))})
         return
-    log.info("Creating partitions", topic=name, partitions=sorted(added))
+    log.info("Creating partitions", topic=name, count=len(added), first=sorted(added)[:MOST_LOGGED])
     topic.assignments.update(added)
     yield from _create(context, batch, [TopicPartition(name, index) for index in sorted(added)])
 
@@ -99,8 +103,9 @@ def look_at_partitions(context: ControllerContext, batch: RequestBatch, name: st
 def _create(context: ControllerContext, batch: RequestBatch, names: list[TopicPartition]) -> Script[None]:
     """Elects the first leaders. A partition without a replica that is online gets its leader when a broker returns."""
     failures = yield from elect(context, batch, batch.settings, names, Election.OFFLINE)
-    for name, error in failures.items():
-        log.warning("A new partition has no leader", partition=str(name), reason=str(error))
+    if failures:
+        first = {str(name): str(error) for name, error in islice(failures.items(), MOST_LOGGED)}
+        log.warning("New partitions have no leader", count=len(failures), first=first)
 
 
 def read_topics(context: ControllerContext, names: Collection[str]) -> Script[list[Topic]]:
@@ -209,6 +214,7 @@ def _read_and_change(changes: Mapping[str, _Change]) -> Script[dict[str, SetData
     writes: dict[str, SetData] = {}
     for (topic, change), data in zip(changes.items(), found, strict=True):
         stored = _read(topic, data)
+        yield PAUSE
         if stored is not None:
             merged = {**stored.content.partitions, **change.assignments}
             partitions = {index: each for index, each in merged.items() if index not in change.removed}

@@ -18,6 +18,7 @@ from wirekafka.zookeeper.session import (
     Create,
     Delete,
     Exists,
+    GetData,
     Operation,
     SetData,
     WatchEvent,
@@ -226,21 +227,20 @@ def test_write_assignments_of_a_topic_that_somebody_writes_at_the_same_time_read
     stage.add_topic("t", {0: (1,)}, topic_id=ID)
     other = stage.connect()
     stage.turn()
-    script = write_assignments(stage.context, {TopicPartition("t", 0): ReplicaAssignment((2,))})
-    reads = next(script)
-    found = [stage.do(read) for read in reads]  # type: ignore[union-attr]
-    stage.do(SetData(paths.topic("t"), TopicAssignment(ID, _assignments({0: (1,), 1: (1,)})).write()), other)
+    grown = SetData(paths.topic("t"), TopicAssignment(ID, _assignments({0: (1,), 1: (1,)})).write())
+    reads: list[Operation[object]] = []
 
-    assert script.send(found) is None
-    writes = next(script)
-    with pytest.raises(ZooKeeperError) as raised:
-        stage.do(writes[0])  # type: ignore[index]
-    reads = script.send([raised.value])
-    script.send([stage.do(read) for read in reads])  # type: ignore[union-attr]
-    writes = next(script)
-    with pytest.raises(StopIteration):
-        script.send([stage.do(writes[0])])  # type: ignore[index]
+    def write_between(operation: Operation[object]) -> None:
+        if isinstance(operation, GetData):
+            reads.append(operation)
+            if len(reads) == 1:
+                other.submit(grown, lambda result: None)
 
+    stage.client.choose_fault = write_between
+    assert stage.run(write_assignments(stage.context, {TopicPartition("t", 0): ReplicaAssignment((2,))})) == set()
+
+    assert len(reads) == 2
+    stage.client.choose_fault = lambda operation: None
     assert _stored(stage, "t").partitions == _assignments({0: (2,), 1: (1,)})
 
 

@@ -9,6 +9,7 @@ java.util.Properties of Java 17.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 
 _MASK = 0xFFFF_FFFF
 
@@ -62,6 +63,7 @@ def _trie_order(keys: list[str], shift: int) -> list[str]:
     return alone + [key for slot in ordered if len(slot) > 1 for key in _trie_order(slot, shift + 5)]
 
 
+@lru_cache(maxsize=16_384)
 def _java_hash(text: str) -> int:
     """Returns the bits of String.hashCode: UTF-16 units, weighted by powers of 31."""
     units = text.encode("utf-16-be", "surrogatepass")
