@@ -1,10 +1,14 @@
 """CreateTopics: creates topics with their settings.
 
 Behaviour:
-    Each topic succeeds or fails by itself. A topic is on disk and can be used when the response is sent; `timeout_ms` has no
-    effect. -1 partitions mean `num.partitions`, or the partitions of the assignments. The replication factor is 1 or -1, because
-    a broker without `zookeeper.connect` is the only one. `validate_only` checks everything and changes nothing. A name that
-    occurs twice is refused. A member of a cluster answers NOT_CONTROLLER for each topic.
+    Each topic succeeds or fails by itself. -1 partitions mean `num.partitions`, or the partitions of the assignments.
+    `validate_only` checks everything and changes nothing. A name that occurs twice is refused.
+    Without `zookeeper.connect`, a topic is on disk and can be used when the response is sent; `timeout_ms` has no effect. The
+    replication factor is 1 or -1, because there is one broker.
+    In a cluster, the controller spreads the replicas over brokers and racks; a replication factor of -1 means
+    `default.replication.factor`. The response is sent when all partitions have leaders, or after `timeout_ms` with
+    REQUEST_TIMED_OUT for the topics that lack leaders, which exist all the same. Other members answer NOT_CONTROLLER for each
+    topic.
 
 Versions:
     0: topics, assignments, settings. 1: `validate_only`, error messages. 2: throttle time. 3: as 2.
@@ -13,23 +17,30 @@ Versions:
     6: may be throttled (KIP-599). 7: topic ids in the answer (KIP-516).
 
 Differs from Apache Kafka:
-    If two names in one request differ in `.` and `_` only, the second topic is refused; Apache Kafka creates both.
+    If two names in one request differ in `.` and `_` only, the second topic is refused; Apache Kafka with KRaft creates both.
     Without `zookeeper.connect`, `default.replication.factor` has no effect. The broker has no policies and no quotas.
+    In a cluster, topics are assigned in parts of 50, and other work of the controller goes on between them. Settings that
+    wirekafka does not honour are not in the response.
 """
 
 from __future__ import annotations
 
+import random
 from collections import Counter
+from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from wirekafka.api.not_controller import not_controller
+from wirekafka.api.controller_events import active_controller, enter_each, not_controller
 from wirekafka.api.registry import Call, serves_type
 from wirekafka.config import BrokerConfig
+from wirekafka.config.cluster_table import RELEASES
+from wirekafka.config.topic_table import WITHOUT_FEATURE
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.metadata.described_configs import describe_topic_settings
 from wirekafka.metadata.operations import CLUSTER, Operation, Resource
 from wirekafka.metadata.topics import MAX_RECORDS_AT_ONCE, check_assignment
-from wirekafka.names import CLUSTER_METADATA_TOPIC, ZERO_TOPIC_ID
+from wirekafka.names import CLUSTER_METADATA_TOPIC, ZERO_TOPIC_ID, new_topic_id
 from wirekafka.pending import Pending, Work
 from wirekafka.slices import collect
 from wirekafka.wire.messages.create_topics import (
@@ -44,13 +55,17 @@ from wirekafka.wire.messages.create_topics import (
 
 if TYPE_CHECKING:
     from wirekafka.broker import Broker
+    from wirekafka.controller.administration import CreatedTopic, NewTopic
+    from wirekafka.controller.ruler import Event
+    from wirekafka.membership.member import Member
+    from wirekafka.membership.topic_waits import Condition
 
 
 @serves_type(CREATE_TOPICS)
 def create_topics(broker: Broker, call: Call[CreateTopicsRequest]) -> CreateTopicsResponse | Pending[Any]:
-    """Answers one CreateTopics request; the topics of one slice are synced to the disk together."""
+    """Answers one CreateTopics request; without a cluster, the topics of one slice are synced to the disk together."""
     if broker.member is not None:
-        return CreateTopicsResponse(topics=[_failure(topic.name, not_controller()) for topic in call.request.topics])
+        return broker.slices.run(_creation_in_cluster(broker, broker.member, call))
     return broker.slices.run(_creation(broker, call), around=broker.topics.together, outlives_client=True)
 
 
@@ -115,12 +130,24 @@ class DescribedSettings:
         return found
 
 
+def _check_allowed(call: Call[CreateTopicsRequest], name: str) -> None:
+    """Raises unless the client may create the topic.
+
+    Raises:
+        KafkaError: TOPIC_AUTHORIZATION_FAILED; INVALID_REQUEST for the topic that nobody may create.
+    """
+    if not call.is_authorized(Operation.CREATE, CLUSTER):
+        call.authorize(Operation.CREATE, Resource.topic(name))
+    if name == CLUSTER_METADATA_TOPIC:
+        message = f"Creation of internal topic {CLUSTER_METADATA_TOPIC} is prohibited."
+        raise KafkaError(ErrorCode.INVALID_REQUEST, message)
+
+
 def _result(
     broker: Broker, call: Call[CreateTopicsRequest], asked: CreatableTopic, settings: DescribedSettings
 ) -> Work[CreatableTopicResult]:
     try:
-        if not call.is_authorized(Operation.CREATE, CLUSTER):
-            call.authorize(Operation.CREATE, Resource.topic(asked.name))
+        _check_allowed(call, asked.name)
         result = yield from _create(broker, asked, settings, call.request.validate_only)
         _authorize_description(call, result)
         return result
@@ -142,9 +169,6 @@ def _failure(name: str, error: KafkaError) -> CreatableTopicResult:
 def _create(
     broker: Broker, asked: CreatableTopic, settings: DescribedSettings, validate_only: bool
 ) -> Work[CreatableTopicResult]:
-    if asked.name == CLUSTER_METADATA_TOPIC:
-        message = f"Creation of internal topic {CLUSTER_METADATA_TOPIC} is prohibited."
-        raise KafkaError(ErrorCode.INVALID_REQUEST, message)
     topics = broker.topics
     topics.check_name(asked.name)
     overrides = _overrides(asked.configs)
@@ -209,3 +233,147 @@ def _assigned_count(asked: CreatableTopic, node_id: int) -> int:
         message = "partitions should be a consecutive 0-based integer sequence"
         raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
     return len(indexes)
+
+
+# In a cluster
+
+
+def _creation_in_cluster(
+    broker: Broker, member: Member, call: Call[CreateTopicsRequest]
+) -> Work[CreateTopicsResponse | Pending[Any]]:
+    """Lets the controller of this broker create the topics that the client may create, and waits for their leaders.
+
+    Source: KafkaApis.handleCreateTopicsRequest, ZkAdminManager.createTopics.
+    """
+    request = call.request
+    controller = active_controller(member)
+    if controller is None:
+        refused = yield from collect(_failure(topic.name, not_controller()) for topic in request.topics)
+        return CreateTopicsResponse(topics=refused)
+    times = Counter(topic.name for topic in request.topics)
+    results: dict[str, CreatableTopicResult | None] = dict.fromkeys(times)
+    wanted: list[NewTopic] = []
+    try:
+        _check_request_size(broker.config, request)
+    except KafkaError as error:
+        return CreateTopicsResponse(topics=(yield from collect(_failure(name, error) for name in times)))
+    for topic in request.topics:
+        try:
+            if times[topic.name] > 1:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+            wanted.append(_new_topic(broker, member, call, topic))
+        except KafkaError as error:
+            results[topic.name] = _failure(topic.name, error)
+        yield
+    created = enter_each(controller, wanted, partial(_event_of, broker, request))
+    answer = _ClusterAnswer(broker, member, call, wanted, results)
+    return created.map(lambda outcomes: broker.slices.run(answer.wait(outcomes)))
+
+
+def _new_topic(broker: Broker, member: Member, call: Call[CreateTopicsRequest], asked: CreatableTopic) -> NewTopic:
+    """Returns a topic as the controller creates it.
+
+    Raises:
+        KafkaError: the client may not create the topic, or the topic exists, or its settings are not valid.
+    """
+    from wirekafka.controller.administration import NewTopic
+    from wirekafka.membership.stored_configs import stored_topic
+
+    _check_allowed(call, asked.name)
+    if asked.name in member.image.topics:
+        raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{asked.name}' already exists.")
+    overrides = _overrides(asked.configs)
+    stored_topic(broker.config, {}).check(overrides)
+    partition_count, replication_factor = asked.num_partitions, asked.replication_factor
+    if asked.assignments and (partition_count, replication_factor) != (-1, -1):
+        message = (
+            "Both numPartitions or replicationFactor and replicasAssignments were set. Both cannot be used at the same time."
+        )
+        raise KafkaError(ErrorCode.INVALID_REQUEST, message)
+    if partition_count == -1:
+        partition_count = broker.config.integer("num.partitions")
+    if replication_factor == -1:
+        replication_factor = broker.config.integer("default.replication.factor")
+    assignments = _assignments(asked) if asked.assignments else None
+    return NewTopic(asked.name, partition_count, replication_factor, assignments, overrides)
+
+
+def _assignments(asked: CreatableTopic) -> dict[int, tuple[int, ...]]:
+    assignments: dict[int, tuple[int, ...]] = {}
+    for assignment in asked.assignments:
+        if assignment.partition_index in assignments:
+            message = f"Found multiple manual partition assignments for partition {assignment.partition_index}"
+            raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
+        assignments[assignment.partition_index] = tuple(assignment.broker_ids)
+    return assignments
+
+
+def _event_of(broker: Broker, request: CreateTopicsRequest, topics: Sequence[NewTopic]) -> Event[list[CreatedTopic | KafkaError]]:
+    from wirekafka.controller.administration import Dice, create_topics
+
+    has_ids = RELEASES.index(broker.config.inter_broker_release) >= RELEASES.index("2.8")
+    dice = Dice(below=random.randrange, topic_id=new_topic_id if has_ids else lambda: None)
+    return lambda context, batch: create_topics(context, topics, dice, validate_only=request.validate_only)
+
+
+class _ClusterAnswer:
+    """The response of the controller to a CreateTopics request."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        member: Member,
+        call: Call[CreateTopicsRequest],
+        wanted: list[NewTopic],
+        results: dict[str, CreatableTopicResult | None],
+    ) -> None:
+        self._broker = broker
+        self._member = member
+        self._call = call
+        self._wanted = wanted
+        self._results = results
+
+    def wait(self, outcomes: Sequence[CreatedTopic | KafkaError]) -> Work[Pending[Any]]:
+        """Makes the results of the topics, and waits for the leaders of those that were created."""
+        from wirekafka.membership.topic_waits import has_leaders
+
+        request = self._call.request
+        settings = DescribedSettings(self._broker.config)
+        created: dict[str, Condition] = {}
+        for topic, outcome in zip(self._wanted, outcomes, strict=True):
+            if isinstance(outcome, KafkaError):
+                self._results[topic.name] = _failure(topic.name, outcome)
+            else:
+                created[topic.name] = has_leaders(range(outcome.partition_count))
+                self._results[topic.name] = self._described(topic, outcome, settings)
+            yield
+        awaited = {} if request.validate_only else created
+        late = self._member.topic_waits.wait(awaited, request.timeout_ms, self._broker.clock)
+        return late.map(self._response)
+
+    def _described(self, topic: NewTopic, created: CreatedTopic, settings: DescribedSettings) -> CreatableTopicResult:
+        topic_id = None if self._call.request.validate_only else created.topic_id
+        result = CreatableTopicResult(
+            name=topic.name,
+            topic_id=topic_id or ZERO_TOPIC_ID,
+            error_message=None,
+            num_partitions=created.partition_count,
+            replication_factor=created.replication_factor,
+            configs=settings.of({name: value for name, value in topic.configs.items() if name not in WITHOUT_FEATURE}),
+        )
+        _authorize_description(self._call, result)
+        return result
+
+    def _response(self, late: set[str]) -> CreateTopicsResponse:
+        """Returns the response.
+
+        Args:
+            late: the topics that lack leaders.
+        """
+        for name in late:
+            result = self._results[name]
+            assert result is not None, "the topic was created"
+            result.error_code = ErrorCode.REQUEST_TIMED_OUT
+            result.num_partitions, result.replication_factor, result.configs = -1, -1, []
+            result.topic_config_error_code = ErrorCode.NONE
+        return CreateTopicsResponse(topics=[result for result in self._results.values() if result is not None])

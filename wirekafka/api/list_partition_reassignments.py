@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-from wirekafka.api.not_controller import not_controller
+from wirekafka.api.controller_events import not_controller
 from wirekafka.api.registry import Call, serves
 from wirekafka.metadata.operations import CLUSTER, Operation
 from wirekafka.wire.types import Int16, Int32, Message, NullableString, String, nullable

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import structlog
 
@@ -121,6 +121,18 @@ class Deletion:
 
     name: str | None
     error: KafkaError | None
+
+
+class CheckDeletion(Protocol):
+    """Raises KafkaError unless the client may delete a topic."""
+
+    def __call__(self, name: str, topic_id: bytes | None, *, is_named: bool) -> None:
+        """Looks at one topic.
+
+        Args:
+            topic_id: None if the controller does not know the topic yet.
+            is_named: the client has given the name, and not the id.
+        """
 
 
 # New topics
@@ -515,15 +527,13 @@ def _write_grown(context: ControllerContext, grown: Sequence[tuple[Growth, SetDa
 # Deletion
 
 
-def delete_topics(
-    context: ControllerContext, asked: Sequence[str | bytes], check: Callable[[str, bytes | None], None]
-) -> Script[list[Deletion]]:
+def delete_topics(context: ControllerContext, asked: Sequence[str | bytes], check: CheckDeletion) -> Script[list[Deletion]]:
     """Writes that topics shall be deleted; the controller then deletes them. A topic that is being deleted is no error.
 
     Args:
         asked: names, and ids as bytes.
-        check: raises KafkaError unless the client may delete the topic with this name and id; the id is None if the controller
-            does not know the topic yet. If the error is for a topic that the client knows by its id, the name is not told.
+        check: raises KafkaError unless the client may delete the topic. If the client knows the topic by its id, it is not told
+            the name of a topic that is not deleted.
 
     Returns:
         For each topic its name and its error: UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, or that of `check`.
@@ -551,13 +561,13 @@ def delete_topics(
     return [Deletion(each.name, _unknown(each.name)) if each.name in missing else each for each in outcomes]
 
 
-def _deletion(context: ControllerContext, asked: str | bytes, check: Callable[[str, bytes | None], None]) -> Deletion:
+def _deletion(context: ControllerContext, asked: str | bytes, check: CheckDeletion) -> Deletion:
     name = asked if isinstance(asked, str) else context.topic_names.get(asked)
     if name is None:
         return Deletion(None, KafkaError(ErrorCode.UNKNOWN_TOPIC_ID))
     topic = context.topics.get(name)
     try:
-        check(name, None if topic is None else topic.topic_id)
+        check(name, None if topic is None else topic.topic_id, is_named=isinstance(asked, str))
         if not is_valid_topic_name(name):
             raise _unknown(name)
     except KafkaError as error:

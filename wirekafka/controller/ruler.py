@@ -12,6 +12,9 @@ from wirekafka.errors import KafkaError
 
 T = TypeVar("T")
 
+Event = Callable[[ControllerContext, RequestBatch], Script[T]]
+"""Makes the script of an event. Its arguments are what the controller knows, and the requests that are sent after the script."""
+
 
 class Ruler(Protocol):
     """Handles events if this broker is the active controller; `wirekafka.controller.controller.Controller`."""
@@ -20,14 +23,10 @@ class Ruler(Protocol):
     def is_active(self) -> bool:
         """Whether this broker is the active controller, as far as it knows."""
 
-    def enter(
-        self, event: Callable[[ControllerContext, RequestBatch], Script[T]], end: Callable[[T | KafkaError], object]
-    ) -> None:
+    def enter(self, event: Event[T], end: Callable[[T | KafkaError], object]) -> None:
         """Queues an event.
 
         Args:
-            event: makes the script from what the controller knows, and from the requests to brokers that are sent after the
-                script.
-            end: receives the result; NOT_CONTROLLER if this broker is not the active controller, or is deposed before the
-                script ends.
+            end: receives the result, or the error of the script; NOT_CONTROLLER if this broker is not the active controller, or
+                is deposed before the script ends.
         """

@@ -11,6 +11,7 @@ from wirekafka.membership.configs import ClusterConfigs
 from wirekafka.membership.controller import Controller
 from wirekafka.membership.peers import Peers
 from wirekafka.membership.registration import Registration
+from wirekafka.membership.topic_waits import TopicWaits
 from wirekafka.metadata.image import ClusterImage
 from wirekafka.replication.cluster_replicas import ClusterReplicas
 from wirekafka.replication.controller_queue import ControllerQueue
@@ -32,6 +33,7 @@ class Member:
         leader_throttle: limits what this broker sends to followers that are not in sync.
         controller: sends requests to the controller.
         ruler: the controller that this broker is, or may become.
+        topic_waits: the replies that wait for word of topics from the controller.
         has_brokers: is set after the first UpdateMetadata, which may have brokers only.
         has_image: is set after the first UpdateMetadata with partitions, which has the whole cluster.
     """
@@ -46,8 +48,12 @@ class Member:
     controller: Controller
     leader_throttle: ReplicationThrottle
     ruler: Ruler | None = None
+    topic_waits: TopicWaits = field(init=False)
     has_brokers: trio.Event = field(default_factory=trio.Event)
     has_image: trio.Event = field(default_factory=trio.Event)
+
+    def __post_init__(self) -> None:
+        self.topic_waits = TopicWaits(self.image)
 
     @property
     def broker_epoch(self) -> int:

@@ -364,7 +364,7 @@ def test_deposed_controller_adds_no_partitions() -> None:
 # Deletion
 
 
-def allow(name: str, topic_id: bytes | None) -> None:
+def allow(name: str, topic_id: bytes | None, *, is_named: bool) -> None:
     """Allows everything."""
 
 
@@ -402,7 +402,7 @@ def test_topic_that_the_client_may_not_delete_stays_and_its_name_is_not_told() -
     stage = a_stage()
     stage.add_topic("flights", {0: (1,)}, topic_id=TOPIC_ID)
 
-    def check(name: str, topic_id: bytes | None) -> None:
+    def check(name: str, topic_id: bytes | None, *, is_named: bool) -> None:
         assert (name, topic_id) == ("flights", TOPIC_ID)
         raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
