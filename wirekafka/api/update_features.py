@@ -8,7 +8,9 @@ Behaviour:
     transactions that it aborts itself. With level 0, its records have the version that Apache Kafka wrote before 4.0.
     With group.version 0, ConsumerGroupHeartbeat and ConsumerGroupDescribe answer UNSUPPORTED_VERSION. With share.version 0, so do
     the APIs of share groups, and members lose their share sessions.
-    A member of a cluster answers NOT_CONTROLLER.
+    In a cluster, the controller changes the levels if all registered brokers support them. The levels are in ZooKeeper and in
+    effect on the controller's broker when the response is sent; after `timeout_ms` the error is FEATURE_UPDATE_FAILED. Other
+    members answer NOT_CONTROLLER.
 
 Versions:
     0. `allow_downgrade` has no effect, as in Apache Kafka without ZooKeeper: levels can only be raised.
@@ -26,17 +28,20 @@ Source: org.apache.kafka.controller.QuorumController.updateFeatures, FeatureCont
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
 
-from wirekafka.api.controller_events import not_controller
+from wirekafka.api.controller_events import enter, require_controller
 from wirekafka.api.registry import Call, serves
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.metadata.features import FeatureUpdate, UpgradeType
 from wirekafka.metadata.operations import CLUSTER, Operation
+from wirekafka.pending import Pending
 from wirekafka.wire.types import Bool, Int8, Int16, Int32, Message, NullableString, String, nullable, since, until
 
 if TYPE_CHECKING:
     from wirekafka.broker import Broker
+    from wirekafka.controller.ruler import Ruler
 
 
 class FeatureUpdateKey(Message):
@@ -66,21 +71,85 @@ class UpdateFeaturesResponse(Message):
 
 
 @serves(57, UpdateFeaturesRequest, UpdateFeaturesResponse, versions=range(3), flexible_since=0)
-def update_features(broker: Broker, call: Call[UpdateFeaturesRequest]) -> UpdateFeaturesResponse:
-    """Answers one UpdateFeatures request."""
+def update_features(broker: Broker, call: Call[UpdateFeaturesRequest]) -> UpdateFeaturesResponse | Pending[Any]:
+    """Answers one UpdateFeatures request.
+
+    Raises:
+        KafkaError: CLUSTER_AUTHORIZATION_FAILED; NOT_CONTROLLER; KAFKA_STORAGE_ERROR.
+    """
     request = call.request
     call.authorize(Operation.ALTER, CLUSTER)
-    if broker.member is not None:
-        raise not_controller()
     updates = [FeatureUpdate(each.feature, each.max_version_level, each.upgrade_type) for each in request.feature_updates]
+    if broker.member is not None:
+        return _update_in_cluster(broker, require_controller(broker.member), request, updates)
     try:
         broker.topics.features.update(updates, validate_only=request.validate_only)
     except KafkaError as error:
         if error.code is not ErrorCode.INVALID_UPDATE_VERSION:
             raise
-        message = f"The update failed for all features since the following feature had an error: {error.message}"
-        return UpdateFeaturesResponse(error_code=error.code, error_message=message)
+        return _refusal(error)
+    return _success(updates)
+
+
+def _refusal(error: KafkaError) -> UpdateFeaturesResponse:
+    message = error.message
+    if error.code is ErrorCode.INVALID_UPDATE_VERSION:
+        message = f"The update failed for all features since the following feature had an error: {message}"
+    return UpdateFeaturesResponse(error_code=error.code, error_message=message)
+
+
+def _success(updates: Sequence[FeatureUpdate]) -> UpdateFeaturesResponse:
     return UpdateFeaturesResponse(
         error_message=None,
         results=[UpdatableFeatureResult(feature=update.name, error_message=ErrorCode.NONE.name) for update in updates],
     )
+
+
+def _update_in_cluster(
+    broker: Broker, controller: Ruler, request: UpdateFeaturesRequest, updates: Sequence[FeatureUpdate]
+) -> Pending[Any]:
+    """Lets the controller of this broker change the levels, and waits until this broker follows them.
+
+    Source: KafkaApis.handleUpdateFeatures, KafkaController.processFeatureUpdates.
+    """
+    from wirekafka.controller import feature_updates
+
+    def answer(outcome: int | KafkaError | None) -> UpdateFeaturesResponse | Pending[UpdateFeaturesResponse]:
+        if isinstance(outcome, KafkaError):
+            return _refusal(outcome)
+        if outcome is None:
+            return _success(updates)
+        return _follow(broker, outcome, request.timeout_ms).map(
+            lambda is_followed: _success(updates) if is_followed else _refusal(KafkaError(ErrorCode.FEATURE_UPDATE_FAILED))
+        )
+
+    changed = enter(
+        controller,
+        lambda context, batch: feature_updates.update_features(context, updates, validate_only=request.validate_only),
+    )
+    return changed.map(answer)
+
+
+def _follow(broker: Broker, epoch: int, timeout_ms: int) -> Pending[bool]:
+    """Waits until this broker follows the features of an epoch; the result is False if it does not in time."""
+    features = broker.topics.features
+
+    def end() -> None:
+        timer.cancel()
+        if look in features.on_change:
+            features.on_change.remove(look)
+
+    def look() -> None:
+        if features.epoch >= epoch:
+            end()
+            followed.complete(True)
+
+    def give_up() -> None:
+        end()
+        followed.complete(False)
+
+    followed: Pending[bool] = Pending(on_abandon=end)
+    timer = broker.clock.call_later(max(0, timeout_ms), give_up)
+    features.on_change.append(look)
+    look()
+    return followed

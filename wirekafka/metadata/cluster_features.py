@@ -52,7 +52,7 @@ class ClusterFeatures(Features):
         if self.finalized == before:
             return
         log.info("Features have changed", levels=self.finalized, epoch=epoch)
-        for callback in self.on_change:
+        for callback in tuple(self.on_change):
             with isolate("A change of features could not be handled"):
                 callback()
 

@@ -135,14 +135,13 @@ class Features:
         for update in wanted.values():
             reason = self._refusal(update)
             if reason is not None:
-                message = f"Invalid update version {update.level} for feature {update.name}. {reason}"
-                raise KafkaError(ErrorCode.INVALID_UPDATE_VERSION, message)
+                raise invalid_update(update, reason)
         changes = {update.name: update.level for update in wanted.values() if update.level != self.level(update.name)}
         if validate_only or not changes:
             return
         self._store.put_features({**self._store.feature_levels, **changes}, self.epoch + 1)
         log.info("Changed features", levels=changes, epoch=self.epoch)
-        for callback in self.on_change:
+        for callback in tuple(self.on_change):
             callback()
 
     def _refusal(self, update: FeatureUpdate) -> str | None:
@@ -150,24 +149,40 @@ class Features:
 
         Source: FeatureControlManager.updateFeature, QuorumFeatures.reasonNotLocallySupported, Feature.featureFromName.
         """
-        name, level, upgrade_type = update
-        if upgrade_type not in UpgradeType.__members__.values():
-            return "The controller does not support the given upgrade type."
-        if level < 0:
-            return "A feature version cannot be less than 0."
+        name, level, _ = update
+        fault = fault_of_form(update)
+        if fault is not None:
+            return fault
         levels = self.supported.get(name)
         if levels is None:
             return f"Local controller {self._node_id} does not support this feature." if level else f"Feature {name} not found."
         if not levels.least <= level <= levels.most:
             return f"Local controller {self._node_id} only supports versions {levels}"
-        current = self.level(name)
-        if level < current and upgrade_type == UpgradeType.UPGRADE:
-            return (
-                "Can't downgrade the version of this feature without setting the upgrade type to either safe or unsafe downgrade."
-            )
-        if level > current and upgrade_type != UpgradeType.UPGRADE:
-            return "Can't downgrade to a newer version."
-        return None
+        return fault_of_direction(update, self.level(name))
+
+
+def invalid_update(update: FeatureUpdate, reason: str) -> KafkaError:
+    """Returns the error for an update that cannot be made."""
+    message = f"Invalid update version {update.level} for feature {update.name}. {reason}"
+    return KafkaError(ErrorCode.INVALID_UPDATE_VERSION, message)
+
+
+def fault_of_form(update: FeatureUpdate) -> str | None:
+    """Returns why no feature can be updated so; None if the update has a known type and a possible level."""
+    if update.upgrade_type not in UpgradeType.__members__.values():
+        return "The controller does not support the given upgrade type."
+    if update.level < 0:
+        return "A feature version cannot be less than 0."
+    return None
+
+
+def fault_of_direction(update: FeatureUpdate, current: int) -> str | None:
+    """Returns why an update does not lead from the current level to its own; None if it does."""
+    if update.level < current and update.upgrade_type == UpgradeType.UPGRADE:
+        return "Can't downgrade the version of this feature without setting the upgrade type to either safe or unsafe downgrade."
+    if update.level > current and update.upgrade_type != UpgradeType.UPGRADE:
+        return "Can't downgrade to a newer version."
+    return None
 
 
 def supported_features(config: BrokerConfig) -> Mapping[str, Levels]:

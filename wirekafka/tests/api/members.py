@@ -13,7 +13,9 @@ from typing import Any, cast
 
 import trio
 
+from wirekafka.controller.ruler import Ruler
 from wirekafka.errors import ErrorCode
+from wirekafka.membership.topic_waits import TopicWaits
 from wirekafka.metadata.image import ClusterImage
 from wirekafka.pending import Pending, finish
 from wirekafka.replication.controller_order import ControllerOrder
@@ -55,6 +57,8 @@ class JoinedMember:
         self.asked: list[str] = []
         self.refused: ErrorCode | None = None
         self.controller = SimpleNamespace(create_topics=self._create_topics)
+        self.ruler: Ruler | None = None
+        self.topic_waits = TopicWaits(self.image)
         self.configs = SimpleNamespace(read=self._read)
         self.stored: dict[str, dict[str, str]] | None = {}
         self.topics = open_member_topics(broker.config, self.image)
