@@ -1,29 +1,37 @@
 """ListPartitionReassignments: the partitions whose replicas are being reassigned.
 
 Behaviour:
-    The list is empty, because a broker without other brokers reassigns nothing. Topics that do not exist have no error.
-    A member of a cluster answers NOT_CONTROLLER.
+    The response has the reassignments in progress, of the partitions that the request names, or all. Partitions that are not
+    reassigned, or do not exist, are left out.
+    Without `zookeeper.connect`, the list is empty. In a cluster, members that are not the controller answer NOT_CONTROLLER.
 
 Versions:
     0: as described (KIP-455).
 
 Differs from Apache Kafka:
-    A broker without other brokers reassigns no partition. In a cluster, the controller answers.
+    A broker without other brokers reassigns no partition.
 
-Source: ReplicationControlManager.listPartitionReassignments.
+Source: ReplicationControlManager.listPartitionReassignments; KafkaController.processListPartitionReassignments of Apache Kafka
+3.9.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
-from wirekafka.api.controller_events import not_controller
+from wirekafka.api.controller_events import enter, require_controller
 from wirekafka.api.registry import Call, serves
+from wirekafka.errors import KafkaError
 from wirekafka.metadata.operations import CLUSTER, Operation
+from wirekafka.names import TopicPartition
+from wirekafka.pending import Pending, Work
+from wirekafka.slices import collect
 from wirekafka.wire.types import Int16, Int32, Message, NullableString, String, nullable
 
 if TYPE_CHECKING:
     from wirekafka.broker import Broker
+    from wirekafka.controller.ruler import Ruler
+    from wirekafka.zookeeper.layout.topics import ReplicaAssignment
 
 
 class ListPartitionReassignmentsTopics(Message):
@@ -58,9 +66,42 @@ class ListPartitionReassignmentsResponse(Message):
 @serves(46, ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse, versions=range(1), flexible_since=0)
 def list_partition_reassignments(
     broker: Broker, call: Call[ListPartitionReassignmentsRequest]
-) -> ListPartitionReassignmentsResponse:
-    """Answers with an empty list."""
+) -> ListPartitionReassignmentsResponse | Pending[Any]:
+    """Lists reassignments.
+
+    Raises:
+        KafkaError: CLUSTER_AUTHORIZATION_FAILED, NOT_CONTROLLER.
+    """
     call.authorize(Operation.DESCRIBE, CLUSTER)
     if broker.member is not None:
-        raise not_controller()
+        return broker.slices.run(_list_in_cluster(broker, require_controller(broker.member), call.request))
     return ListPartitionReassignmentsResponse(error_message=None)
+
+
+def _list_in_cluster(broker: Broker, controller: Ruler, request: ListPartitionReassignmentsRequest) -> Work[Pending[Any]]:
+    from wirekafka.controller.reassignment import list_reassignments
+
+    names: list[TopicPartition] | None = None
+    if request.topics is not None:
+        asked = (TopicPartition(topic.name, index) for topic in request.topics for index in topic.partition_indexes)
+        names = yield from collect(asked)
+    listed = enter(controller, lambda context, batch: list_reassignments(context, names))
+    return listed.map(lambda found: broker.slices.run(_response(found)))
+
+
+def _response(
+    found: dict[TopicPartition, ReplicaAssignment] | KafkaError,
+) -> Work[ListPartitionReassignmentsResponse]:
+    if isinstance(found, KafkaError):
+        return ListPartitionReassignmentsResponse(error_code=found.code, error_message=found.message)
+    topics: dict[str, OngoingTopicReassignment] = {}
+    for name, assignment in found.items():
+        entry = OngoingPartitionReassignment(
+            partition_index=name.partition,
+            replicas=[*assignment.replicas],
+            adding_replicas=[*assignment.adding_replicas],
+            removing_replicas=[*assignment.removing_replicas],
+        )
+        topics.setdefault(name.topic, OngoingTopicReassignment(name=name.topic, partitions=[])).partitions.append(entry)
+        yield
+    return ListPartitionReassignmentsResponse(error_message=None, topics=[*topics.values()])

@@ -36,6 +36,28 @@ def has_leaders(partitions: Collection[int]) -> Condition:
     return is_over
 
 
+class ExpectedLeaders:
+    """The condition that partitions of a topic have certain leaders.
+
+    Attributes:
+        missing: the leaders that the image does not have yet, by the index of the partition.
+    """
+
+    __slots__ = ("missing",)
+
+    def __init__(self) -> None:
+        self.missing: dict[int, int] = {}
+
+    def __call__(self, topic: TopicImage | None) -> bool:
+        """Whether all partitions have their leaders."""
+        if topic is not None:
+            images = topic.partitions
+            has_leader = [index for index, leader in self.missing.items() if index in images and images[index].leader == leader]
+            for index in has_leader:
+                del self.missing[index]
+        return not self.missing
+
+
 class _Wait:
     """A wait.
 
