@@ -54,7 +54,9 @@ def describe_topic_settings(config: BrokerConfig, overrides: Mapping[str, str]) 
         if setting.is_internal and name not in overrides:
             continue
         value = setting.show(values[name])
-        synonyms = _synonyms(config, TOPIC_SYNONYMS[name][0].name) if name in TOPIC_SYNONYMS else []
+        # A broker without other brokers has no settings of the controller.
+        names = [each.name for each in TOPIC_SYNONYMS.get(name, ()) if each.name in config.settings]
+        synonyms = _synonyms(config, names[0]) if names else []
         if name in overrides:
             synonyms.insert(0, ShownSynonym(name, value, ConfigSource.TOPIC_CONFIG))
         described.append(DescribedSetting(setting, value, _source(synonyms), synonyms, is_read_only=False))
