@@ -228,7 +228,7 @@ def test_write_assignments_of_a_topic_that_somebody_writes_at_the_same_time_read
     other = stage.connect()
     stage.turn()
     grown = SetData(paths.topic("t"), TopicAssignment(ID, _assignments({0: (1,), 1: (1,)})).write())
-    reads: list[Operation[object]] = []
+    reads: list[GetData] = []
 
     def write_between(operation: Operation[object]) -> None:
         if isinstance(operation, GetData):
