@@ -20,6 +20,7 @@ from wirekafka.config.definition import (
     items_of,
     nonempty_list,
     table_of,
+    text_like,
 )
 from wirekafka.config.log_table import LOG_SETTINGS
 from wirekafka.config.share_table import SHARE_SETTINGS
@@ -148,6 +149,17 @@ _TAKEOVER = (
         [],
         "What may be lost when Apache Kafka's topics are taken over. The broker refuses to start if anything else would be lost.",
         items_of("settings", "partitions", "acls", "users", "quotas"),
+    ),
+)
+
+_METRICS = (
+    Setting(
+        "wirekafka.metrics.listener",
+        Type.STRING,
+        None,
+        "HOST:PORT on which the broker serves its metrics to Prometheus, at /metrics, without encryption and for everyone who "
+        "reaches the address. By default no metrics are served. Apache Kafka has no such setting.",
+        text_like(r"|(\[[0-9a-fA-F:.]+\]|[0-9A-Za-z._-]+)?:\d{1,5}", "HOST:PORT, such as 127.0.0.1:9404, or empty"),
     ),
 )
 
@@ -312,6 +324,15 @@ _GROUPS = (
 )
 
 BROKER_SETTINGS: dict[str, Setting] = table_of(
-    *_SERVER, *_TAKEOVER, *_REQUESTS, *_TOPICS, *_TRANSACTIONS, *_GROUPS, *LOG_SETTINGS, *CONSUMER_SETTINGS, *SHARE_SETTINGS
+    *_SERVER,
+    *_TAKEOVER,
+    *_METRICS,
+    *_REQUESTS,
+    *_TOPICS,
+    *_TRANSACTIONS,
+    *_GROUPS,
+    *LOG_SETTINGS,
+    *CONSUMER_SETTINGS,
+    *SHARE_SETTINGS,
 )
 """Every honoured setting of a broker, by name."""

@@ -113,6 +113,11 @@ def items_like(pattern: str, accepted: str) -> Check:
     return Check(accepted, lambda value: isinstance(value, list) and all(re.fullmatch(pattern, item) for item in value))
 
 
+def text_like(pattern: str, accepted: str) -> Check:
+    """Accepts a text that matches the pattern."""
+    return Check(accepted, lambda value: isinstance(value, str) and re.fullmatch(pattern, value) is not None)
+
+
 def nonempty_list() -> Check:
     """Accepts a list with at least one item, without empty items and duplicates (KIP-1161)."""
     accepted = "with at least one item, no empty item and no duplicate"

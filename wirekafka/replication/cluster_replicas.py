@@ -54,7 +54,7 @@ from wirekafka.replication.controller_requests import (
     topic_states,
 )
 from wirekafka.replication.hosted_replica import HostedReplica, HostedTopics, Roles
-from wirekafka.replication.leader_replica import LeaderReplica, Propose
+from wirekafka.replication.leader_replica import IsrChanges, LeaderReplica, Propose
 from wirekafka.replication.leadership import PartitionState
 from wirekafka.replication.partition import Partition
 from wirekafka.replication.replica_fetcher import Timer, Timers
@@ -143,6 +143,7 @@ class ClusterReplicas:
     Attributes:
         controller_epoch: the epoch of the newest controller that has sent a request; 0 if none has.
         controller_order: tells the handlers which requests are older than one that the broker has executed.
+        isr_changes: counts the changes of in-sync replicas.
         on_leader: called with each partition that this broker leads and did not lead before.
         on_follower: called with each partition that this broker follows in a new leader epoch, and the epoch.
         on_stopped: called with each partition whose replica is stopped or deleted, and the leader epoch if the request has one;
@@ -182,6 +183,7 @@ class ClusterReplicas:
         self._is_closed = False
         self.controller_epoch = 0
         self.controller_order = ControllerOrder()
+        self.isr_changes = IsrChanges()
         self.on_leader: list[OnLeader] = []
         self.on_follower: list[OnResigned] = []
         self.on_stopped: list[OnResigned] = []
@@ -218,6 +220,7 @@ class ClusterReplicas:
             broker_epochs=self._live_brokers,
             propose=self._propose,
             now_ms=self._clock.monotonic_ms,
+            isr_changes=self.isr_changes,
         )
 
     # LeaderAndIsr

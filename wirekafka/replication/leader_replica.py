@@ -75,6 +75,23 @@ class ReplicaRead:
     diverging_epoch: tuple[int, int] | None = None
 
 
+class IsrChanges:
+    """Counts the changes of in-sync replicas of all partitions that a broker leads.
+
+    Source: kafka.server.ReplicaManager (IsrShrinksPerSec, IsrExpandsPerSec).
+    """
+
+    __slots__ = ("expands", "shrinks")
+
+    def __init__(self) -> None:
+        self.expands = self.shrinks = 0
+
+    def note(self, before: frozenset[int], after: frozenset[int]) -> None:
+        """Counts a change that the controller has accepted."""
+        self.expands += bool(after - before)
+        self.shrinks += bool(before - after)
+
+
 class LeaderReplica:
     """The leader's replica of one partition.
 
@@ -82,6 +99,7 @@ class LeaderReplica:
         partition: a partition that was opened with `is_sole_replica=False`.
         broker_epochs: the live brokers; see `Leadership`.
         now_ms: returns the time of a monotonic clock, which is also the clock of the fetch sessions.
+        isr_changes: counts the changes of in-sync replicas; None if nobody reads the counts.
 
     Attributes:
         leadership: the state of the leader.
@@ -95,8 +113,10 @@ class LeaderReplica:
         broker_epochs: Mapping[int, int | None],
         propose: Propose,
         now_ms: Callable[[], int],
+        isr_changes: IsrChanges | None = None,
     ) -> None:
         self.partition = partition
+        self._isr_changes = isr_changes
         self._propose = propose
         self._deletions: list[CommitWait] = []
         self._now_ms = now_ms
@@ -157,8 +177,12 @@ class LeaderReplica:
 
     def take_answer(self, answer: IsrChanged | IsrChangeFailed) -> None:
         """Takes the controller's answer to a change. The answer has no effect if the broker does not lead any more."""
-        if not self.partition.is_gone:
-            self._handle(answer)
+        if self.partition.is_gone:
+            return
+        before = self.leadership.committed_isr
+        self._handle(answer)
+        if self._isr_changes is not None:
+            self._isr_changes.note(before, self.leadership.committed_isr)
 
     @property
     def low_watermark(self) -> int | None:

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 import structlog
 
@@ -225,6 +225,41 @@ class Route:
         return response  # type: ignore[no-any-return]
 
 
+class Meter(Protocol):
+    """Counts requests, as `metrics.request_meter.RequestMeter` does."""
+
+    def measured(
+        self, handle: Callable[[memoryview, Client, int], Answer | Pending[Any]]
+    ) -> Callable[[memoryview, Client, int], Answer | Pending[Any]]:
+        """Returns a function that handles requests as `handle` does, and counts them."""
+
+    def note_errors(self, api_key: int, response: Message) -> Iterator[None]:
+        """Counts the error codes in a response, and yields after each part of it."""
+
+
+class MeteredRoute(Route):
+    """A route that shows each response to a meter before it is encoded."""
+
+    __slots__ = ("_meter",)
+
+    def __init__(self, api: Api, version: int, handler: Handler, meter: Meter, *, is_member: bool) -> None:
+        super().__init__(api, version, handler, is_member=is_member)
+        self._meter = meter
+
+    def encode(self, correlation_id: int, response: Message | list[Piece]) -> bytes | list[Piece]:
+        """Returns the framed response, as `Route.encode` does; a response that is encoded in steps is counted there."""
+        framed = super().encode(correlation_id, response)
+        if isinstance(response, Message):
+            for _ in self._meter.note_errors(self.api.key, response):
+                pass
+        return framed
+
+    def encode_in_steps(self, correlation_id: int, response: Message) -> Work[list[Piece]]:
+        """Returns the framed response in pieces, as `Route.encode_in_steps` does."""
+        yield from self._meter.note_errors(self.api.key, response)
+        return (yield from super().encode_in_steps(correlation_id, response))
+
+
 def _memory_bytes(pieces: list[Piece]) -> int:
     """Returns the bytes of the pieces that are in memory; regions of files are not."""
     return sum(len(piece) for piece in pieces if isinstance(piece, (bytes, bytearray, memoryview)))
@@ -274,14 +309,18 @@ class Dispatcher:
 
     Args:
         logs_requests: each request is logged at level debug, with its API, version, client id and the time that it took.
+        meter: counts the requests; None if nobody reads the counts.
     """
 
-    __slots__ = ("_broker", "_remembered", "_routes", "_served", "_told", "handle", "max_request_bytes", "now_ms")
+    __slots__ = ("_broker", "_meter", "_remembered", "_routes", "_served", "_told", "handle", "max_request_bytes", "now_ms")
 
-    def __init__(self, broker: Broker, *, logs_requests: bool = False) -> None:
+    def __init__(self, broker: Broker, *, logs_requests: bool = False, meter: Meter | None = None) -> None:
         self.handle: Callable[[memoryview, Client, int], Answer | Pending[Any]] = (
             self._log_request if logs_requests else self._handle
         )
+        self._meter = meter
+        if meter is not None:
+            self.handle = meter.measured(self.handle)
         self.now_ms: Callable[[], int] = broker.clock.now_ms
         self.max_request_bytes: int = broker.config.integer("socket.request.max.bytes")
         self._broker = broker
@@ -550,7 +589,7 @@ class Dispatcher:
         api = self._import_api(key)
         served = self._served.get(key)
         if api is not None and served is not None and version in served:
-            route = Route(api, version, api.handler_on(self._broker), is_member=self._broker.config.is_member)
+            route = self._make_route(api, version)
             if route.has_client_id:
                 self._routes[(key & 0xFFFF) << 16 | version] = route
             return route
@@ -566,6 +605,12 @@ class Dispatcher:
         answer = Route(api, 0, api.handler).encode(header.correlation_id, unsupported_version(served))
         assert isinstance(answer, bytes)
         return answer
+
+    def _make_route(self, api: Api, version: int) -> Route:
+        handler, is_member = api.handler_on(self._broker), self._broker.config.is_member
+        if self._meter is None:
+            return Route(api, version, handler, is_member=is_member)
+        return MeteredRoute(api, version, handler, self._meter, is_member=is_member)
 
     @staticmethod
     def _import_api(key: int) -> Api | None:

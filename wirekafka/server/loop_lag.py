@@ -80,12 +80,14 @@ class LoopLag(trio.abc.Instrument):
 
     Attributes:
         longest_seconds: the longest pass so far; a reader may set it to 0.
+        total_seconds: the time of all passes together.
         counts: the number of passes up to each of `BOUNDS_MS`, and of longer ones.
         collections: measures the collections of garbage.
     """
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self.longest_seconds = 0.0
+        self.total_seconds = 0.0
         self.counts = [0] * (len(BOUNDS_MS) + 1)
         self.collections = Collections(clock)
         self._clock = clock
@@ -104,6 +106,7 @@ class LoopLag(trio.abc.Instrument):
         seconds = self._clock() - self._begun
         self._begun = None
         self.counts[bisect_left(BOUNDS_MS, seconds * 1000)] += 1
+        self.total_seconds += seconds
         if seconds > self.longest_seconds:
             self.longest_seconds = seconds
         if seconds > STALL_SECONDS:

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
 import structlog
 import trio
@@ -18,12 +19,16 @@ from wirekafka.clock import Clock
 from wirekafka.config import BrokerConfig
 from wirekafka.config.endpoints import parse_listeners
 from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.pending import Pending
 from wirekafka.server.dispatch import Dispatcher
 from wirekafka.server.drivers import EpollDriver
 from wirekafka.server.listener import Address, BoundListener, ConnectionQuotas
 from wirekafka.server.logging import is_logged
 from wirekafka.server.loop_lag import LoopLag
 from wirekafka.server.receive_buffers import MOST_HELD_BYTES
+
+if TYPE_CHECKING:
+    from wirekafka.server.metrics.request_meter import RequestMeter
 
 log = structlog.get_logger(__name__)
 
@@ -43,12 +48,14 @@ class RunningBroker:
         addresses: the addresses of `listeners`, in their order, with the real ports.
         lag: measures how long the loop was held.
         driver: serves the connections of clients, and those to other brokers.
+        metrics_address: where the metrics are served; None if they are not.
     """
 
     broker: Broker
     addresses: list[Address]
     lag: LoopLag
     driver: EpollDriver
+    metrics_address: Address | None = None
 
 
 @asynccontextmanager
@@ -127,9 +134,10 @@ async def _running(broker: Broker, published: Address | None, take_part: TakePar
             broker.logs.announce(", ".join(map(str, addresses)))
             async with (
                 _background(outlives_cancellation=config.is_member) as background,
-                _serving(broker, listeners) as (lag, driver, listen),
+                _serving(broker, listeners) as (lag, driver, listen, meter),
             ):
                 broker.start(background)
+                metrics_address = None if meter is None else await _serve_metrics(broker, driver, lag, meter, background)
                 background.start_soon(_stop_without_directories, broker, whole)
                 async with take_part(broker, driver, background, listeners, listen):
                     log.info(
@@ -140,7 +148,7 @@ async def _running(broker: Broker, published: Address | None, take_part: TakePar
                         listeners=[str(address) for address in addresses],
                         log_dirs=config.log_dirs,
                     )
-                    yield RunningBroker(broker, addresses, lag, driver)
+                    yield RunningBroker(broker, addresses, lag, driver, metrics_address)
         if broker.logs.all_failed.is_set():
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "all data directories have failed")
     finally:
@@ -148,6 +156,26 @@ async def _running(broker: Broker, published: Address | None, take_part: TakePar
             await broker.close()
         if scope.cancelled_caught:
             log.warning("Closing took too long: the logs will be recovered at the next start")
+
+
+async def _serve_metrics(
+    broker: Broker, driver: EpollDriver, lag: LoopLag, meter: RequestMeter, nursery: trio.Nursery
+) -> Address:
+    """Begins to serve the metrics; returns their address.
+
+    Raises:
+        ListenError: the address cannot be listened on.
+    """
+    from wirekafka.server.metrics.broker_metrics import BrokerMetrics
+    from wirekafka.server.metrics.endpoint import SETTING, serve_metrics
+
+    metrics = BrokerMetrics(broker, driver, lag, meter)
+
+    def read() -> str | Pending[str]:
+        return broker.slices.run(metrics.read())
+
+    address: Address = await nursery.start(serve_metrics, broker.config.text(SETTING), read)
+    return address
 
 
 @asynccontextmanager
@@ -206,13 +234,16 @@ def most_held_bytes(config: BrokerConfig) -> int:
 
 
 @asynccontextmanager
-async def _serving(broker: Broker, listeners: list[BoundListener]) -> AsyncIterator[tuple[LoopLag, EpollDriver, Listen]]:
+async def _serving(
+    broker: Broker, listeners: list[BoundListener]
+) -> AsyncIterator[tuple[LoopLag, EpollDriver, Listen, RequestMeter | None]]:
     """Serves connections once the block lets the broker listen, and measures the loop; at the end it closes the connections."""
     lag = LoopLag()
     config = broker.config
     quotas = ConnectionQuotas(config)
     max_idle_ms = config.integer("connections.max.idle.ms")
-    dispatcher = Dispatcher(broker, logs_requests=is_logged("debug"))
+    meter = _meter_of(config)
+    dispatcher = Dispatcher(broker, logs_requests=is_logged("debug"), meter=meter)
     driver = EpollDriver(
         dispatcher,
         max_idle_ms=max_idle_ms if max_idle_ms >= 0 else None,
@@ -231,9 +262,18 @@ async def _serving(broker: Broker, listeners: list[BoundListener]) -> AsyncItera
         trio.lowlevel.add_instrument(lag)
         try:
             with lag.collections.measured():
-                yield lag, driver, listen
+                yield lag, driver, listen, meter
         finally:
             trio.lowlevel.remove_instrument(lag)
+
+
+def _meter_of(config: BrokerConfig) -> RequestMeter | None:
+    """Returns what counts the requests; None if no metrics are served."""
+    if not config.get("wirekafka.metrics.listener"):
+        return None
+    from wirekafka.server.metrics.request_meter import RequestMeter
+
+    return RequestMeter()
 
 
 def _say_what_clients_see(config: BrokerConfig, published: Address | None) -> None:
