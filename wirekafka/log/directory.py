@@ -157,22 +157,30 @@ class DataDirectory:
         Raises:
             KafkaError: INVALID_CONFIG, INCONSISTENT_CLUSTER_ID, as `owned` says; KAFKA_STORAGE_ERROR, the owner cannot be read.
         """
-        path = f"{self.path}/{META_PROPERTIES}"
-        stored: MetaProperties | None = None
-        try:
-            stored = read_meta_properties(self.storage.read_file(path))
-        except FileNotFoundError:
-            pass
-        except MalformedFileError as error:
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{path}: {error}") from None
+        stored = read_owner(self.path, self.storage)
         self.meta = owned(stored, path=self.path, version=version, cluster_id=cluster_id, node_id=node_id, new_id=new_id)
         if self.meta != stored:
-            self.storage.write_file(path, self.meta.write(), sync=True)
+            self.storage.write_file(f"{self.path}/{META_PROPERTIES}", self.meta.write(), sync=True)
         self.is_clean = self._take_clean_mark()
         if stored is not None and not self.is_clean:
             log.warning(
                 "Unclean stop: the last broker on a directory did not close its logs, so they are checked", path=self.path
             )
+
+    def change_version(self, version: MetaPropertiesVersion) -> None:
+        """Gives the directory to the same broker as a member of a cluster (version 0), or as a single node (version 1).
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR, the owner cannot be read.
+            OSError: the file cannot be written; the version is the former one.
+
+        Durability: on disk.
+        """
+        stored = read_owner(self.path, self.storage)
+        assert stored is not None and stored.cluster_id is not None, "the directory was loaded before"
+        directory_id = stored.directory_id or (None if version is MetaPropertiesVersion.V0 else new_id())
+        self.meta = stored._replace(version=version, directory_id=directory_id)
+        self.storage.write_file(f"{self.path}/{META_PROPERTIES}", self.meta.write(), sync=True)
 
     def _take_clean_mark(self) -> bool:
         path = f"{self.path}/{CLEAN_SHUTDOWN}"
@@ -297,6 +305,20 @@ class DataDirectory:
         Durability: on disk.
         """
         self.checkpoint(file, offsets)()
+
+
+def read_owner(path: str, storage: Storage) -> MetaProperties | None:
+    """Returns the owner of a data directory; None if the directory is new.
+
+    Raises:
+        KafkaError: KAFKA_STORAGE_ERROR, the owner cannot be read.
+    """
+    try:
+        return read_meta_properties(storage.read_file(f"{path}/{META_PROPERTIES}"))
+    except FileNotFoundError:
+        return None
+    except MalformedFileError as error:
+        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{path}/{META_PROPERTIES}: {error}") from None
 
 
 def check_paths_differ(paths: Iterable[str]) -> None:

@@ -3,7 +3,8 @@
 Source: kafka.server.KafkaServer (initZkClient, getOrGenerateClusterId), kafka.zk.KafkaZkClient (createTopLevelPaths,
 createOrGetClusterId).
 
-Differs from Apache Kafka: a cluster with a KRaft controller, or with a migration to KRaft, is refused.
+Differs from Apache Kafka: a cluster with a KRaft controller, or with a migration to KRaft, is refused, and one into which or
+out of which a single node is moving its topics.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Callable
 import structlog
 
 from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.membership.growing import find_move, refusal_during
 from wirekafka.membership.retrying_client import RetryingClient
 from wirekafka.zookeeper.layout import paths
 from wirekafka.zookeeper.layout.membership import ControllerRegistration, read_cluster_id, write_cluster_id
@@ -57,6 +59,9 @@ async def _check_cluster(zookeeper: RetryingClient) -> None:
     """Raises if the cluster has a KRaft controller, or migrates to KRaft."""
     if await zookeeper.ask(Exists(paths.MIGRATION)) is not None:
         raise KafkaError(ErrorCode.INVALID_CONFIG, "The cluster of zookeeper.connect migrates to KRaft, which is not supported")
+    move = await find_move(zookeeper)
+    if move is not None:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, refusal_during(move))
     controller = await zookeeper.find(GetData(paths.CONTROLLER))
     if controller is not None:
         check_controller(ControllerRegistration.read(controller.data))

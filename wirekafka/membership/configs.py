@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import islice
@@ -39,6 +39,7 @@ from wirekafka.config.definition import Setting
 from wirekafka.config.topic_table import TOPIC_SETTINGS
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.faults import isolate, log_once
+from wirekafka.membership.many_znodes import REQUESTS_AT_ONCE, for_each
 from wirekafka.membership.retrying_client import RetryingClient
 from wirekafka.membership.stored_configs import StoredConfigs, stored_broker, stored_topic
 from wirekafka.metadata.config_resources import ChangedResource, ResourceType, apply_changes, check_broker_name, check_changes
@@ -59,9 +60,6 @@ from wirekafka.zookeeper.session import (
 )
 
 log = structlog.get_logger(__name__)
-
-REQUESTS_AT_ONCE = 50
-"""The number of requests to ZooKeeper at the same time, for topics or notifications."""
 
 NAMES_AT_ONCE = 1_000
 """The number of notifications whose names are read in one turn of the loop, and of settings that are read and used in one."""
@@ -241,7 +239,7 @@ class ClusterConfigs:
         return _usable(layer, dynamic, of=f"{BROKERS}/{self._config.node_id}")
 
     async def _read_topics(self, names: Iterable[str]) -> None:
-        await _for_each(names, self._read_topic)
+        await for_each(names, self._read_topic)
 
     async def _read_topic(self, name: str) -> None:
         settings = await self._read_entity(TOPICS, name)
@@ -298,7 +296,7 @@ class ClusterConfigs:
     async def _handle_changes(self) -> None:
         notifications = await self._notifications()
         new = {number: path for number, path in notifications.items() if number > self._last_change}
-        await _for_each(new.values(), self._read_notification)
+        await for_each(new.values(), self._read_notification)
         self._last_change = max(new, default=self._last_change)
         await self._apply_changed()
         await self._purge(notifications.values())
@@ -318,8 +316,8 @@ class ClusterConfigs:
         remaining = iter(oldest_first)
         while some := [*islice(remaining, REQUESTS_AT_ONCE)]:
             old: list[str] = []
-            await _for_each(some, partial(self._note_if_old, old))
-            await _for_each(old, self._delete)
+            await for_each(some, partial(self._note_if_old, old))
+            await for_each(old, self._delete)
             if len(old) < len(some):
                 return
 
@@ -336,7 +334,7 @@ class ClusterConfigs:
         if not self._changed:
             return
         log.info("Settings in ZooKeeper have changed", count=len(self._changed), of=_some(self._changed))
-        await _for_each([*self._changed], self._apply)
+        await for_each([*self._changed], self._apply)
 
     async def _apply(self, entity_path: str) -> None:
         kind, _, entity = entity_path.partition("/")
@@ -420,20 +418,6 @@ class ClusterConfigs:
                 raise
             return False
         return True
-
-
-async def _for_each(items: Iterable[str], act: Callable[[str], Awaitable[None]]) -> None:
-    """Acts on each item, on `REQUESTS_AT_ONCE` of them at the same time."""
-    items = list(items)
-    remaining = iter(items)
-
-    async def act_on_some() -> None:
-        for item in remaining:
-            await act(item)
-
-    async with trio.open_nursery() as nursery:
-        for _ in items[:REQUESTS_AT_ONCE]:
-            nursery.start_soon(act_on_some)
 
 
 def _some(names: Collection[str]) -> list[str]:

@@ -115,8 +115,8 @@ class RetryingClient:
         Cancellation: some of the znodes may be created.
         """
         for parent in paths.parents(path):
-            await self._create(parent, None)
-        return await self._create(path, data)
+            await self.create_only(parent, None)
+        return await self.create_only(path, data)
 
     async def create_sequential(self, prefix: str, data: bytes) -> None:
         """Creates a persistent znode with the next number after the prefix, and its parents if they do not exist.
@@ -135,10 +135,17 @@ class RetryingClient:
             if error.code is not ZooKeeperErrorCode.NO_NODE:
                 raise
             for parent in paths.parents(prefix):
-                await self._create(parent, None)
+                await self.create_only(parent, None)
             await self.ask(create)
 
-    async def _create(self, path: str, data: bytes | None) -> bool:
+    async def create_only(self, path: str, data: bytes | None) -> bool:
+        """Creates a persistent znode whose parent exists; returns False as `create_persistent` does.
+
+        Raises:
+            ZooKeeperError: as `ask`; NO_NODE if the parent does not exist.
+
+        Cancellation: the znode may be created.
+        """
         try:
             await self.ask(Create(path, data))
         except ZooKeeperError as error:

@@ -4,6 +4,8 @@ How it works: the journal has JSON lines and is a file in the first data directo
 of the settings of one broker or group, or of the features. A change appends one line. The file is rewritten when most of its
 lines are out of date.
 
+A node that becomes a member of a cluster with ZooKeeper renames its journal, because ZooKeeper has its topics from then on.
+
 Rules of this file:
     A last line without its end was never acknowledged, and is truncated at the next start. Any other line that cannot be read
     prevents the start, because skipping it could lose topics.
@@ -28,6 +30,9 @@ log = structlog.get_logger(__name__)
 
 FILE_NAME = "wirekafka.metadata"
 """The name of a plain file: Apache Kafka takes every folder in a data directory for a partition, and ignores files."""
+
+MIGRATED_NAME = f"{FILE_NAME}.migrated"
+"""The name of the journal after its content has moved to ZooKeeper."""
 
 FORMAT_VERSION = 1
 """The format of the journal, which is in its first line. A journal without such a line is older than the line, and has format
@@ -60,13 +65,14 @@ class Journal:
         """Reads the journal, or creates an empty one.
 
         Raises:
-            KafkaError: KAFKA_STORAGE_ERROR if a line cannot be read.
+            KafkaError: KAFKA_STORAGE_ERROR if a line cannot be read; INVALID_CONFIG if the content has moved to ZooKeeper.
             OSError: the file cannot be read or created.
         """
         store = cls(folder, storage)
         try:
             data = storage.read_file(store._path)
         except FileNotFoundError:
+            _check_is_not_migrated(folder)
             store._rewrite()
             return store
         whole, _, torn = data.rpartition(b"\n")
@@ -80,6 +86,30 @@ class Journal:
             store._size_bytes = len(data)
         return store
 
+    @classmethod
+    def write(
+        cls,
+        folder: str,
+        storage: Storage,
+        *,
+        topics: Mapping[str, StoredTopic],
+        broker_configs: Mapping[str, Mapping[str, str]],
+        feature_levels: Mapping[str, int],
+    ) -> None:
+        """Writes a whole journal: this content, or after a crash the file as it was.
+
+        Durability: on disk when it returns.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
+        store = cls(folder, storage)
+        store.topics = dict(topics)
+        store.broker_configs = {broker: dict(configs) for broker, configs in broker_configs.items()}
+        store.feature_levels = dict(feature_levels)
+        store._rewrite()
+        store.close()
+
     def close(self) -> None:
         """Closes the file."""
         if self._fd >= 0:
@@ -87,14 +117,16 @@ class Journal:
             self._fd = -1
 
     def put_topic(self, name: str, topic_id: bytes, partition_count: int, overrides: Mapping[str, str]) -> None:
-        """Stores the state of a topic.
+        """Stores the state of a topic; its leader epoch stays.
 
         Durability: on disk when it returns.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR; nothing has changed then.
         """
-        stored = StoredTopic(topic_id, partition_count, dict(overrides))
+        former = self.topics.get(name)
+        leader_epoch = former.leader_epoch if former is not None and former.topic_id == topic_id else 0
+        stored = StoredTopic(topic_id, partition_count, dict(overrides), leader_epoch)
         self._append(_topic_line(name, stored))
         self.topics[name] = stored
         self._rewrite_if_due()
@@ -197,7 +229,8 @@ class Journal:
             self.deleted[parse_topic_id(change["deleted"])] = change["topic"]
         elif "topic" in change:
             configs = {str(name): str(value) for name, value in change["configs"].items()}
-            self.topics[change["topic"]] = StoredTopic(parse_topic_id(change["id"]), int(change["partitions"]), configs)
+            topic_id, leader_epoch = parse_topic_id(change["id"]), int(change.get("epoch", 0))
+            self.topics[change["topic"]] = StoredTopic(topic_id, int(change["partitions"]), configs, leader_epoch)
         elif "group" in change:
             configs = {str(name): str(value) for name, value in change["configs"].items()}
             self._set_group_configs(change["group"], configs)
@@ -279,13 +312,60 @@ class Journal:
             yield _topic_line(name, stored)
 
 
+def has_journal(folder: str) -> bool:
+    """Whether a directory has the journal of a node without ZooKeeper."""
+    return os.path.exists(os.path.join(folder, FILE_NAME))
+
+
+def has_migrated_journal(folder: str) -> bool:
+    """Whether a directory has the journal of a node whose topics have moved to ZooKeeper."""
+    return os.path.exists(os.path.join(folder, MIGRATED_NAME))
+
+
+def rename_migrated(folder: str, storage: Storage) -> None:
+    """Gives a journal the name of one whose content has moved to ZooKeeper.
+
+    Durability: on disk when it returns.
+    """
+    storage.rename(os.path.join(folder, FILE_NAME), os.path.join(folder, MIGRATED_NAME))
+    storage.sync_folder(folder)
+
+
+def restore_migrated(folder: str, storage: Storage) -> None:
+    """Undoes `rename_migrated`.
+
+    Durability: on disk when it returns.
+    """
+    storage.rename(os.path.join(folder, MIGRATED_NAME), os.path.join(folder, FILE_NAME))
+    storage.sync_folder(folder)
+
+
+def remove_migrated(folder: str, storage: Storage) -> None:
+    """Removes the journal of the last move to ZooKeeper, if there is one.
+
+    Durability: on disk when it returns.
+    """
+    storage.remove(os.path.join(folder, MIGRATED_NAME))
+    storage.sync_folder(folder)
+
+
+def _check_is_not_migrated(folder: str) -> None:
+    if has_migrated_journal(folder):
+        message = (
+            f"The topics of {folder} have moved to a cluster with ZooKeeper: start the broker with zookeeper.connect. The last "
+            "broker of a cluster becomes a single node by `wirekafka cluster leave`"
+        )
+        raise KafkaError(ErrorCode.INVALID_CONFIG, message)
+
+
 def _topic_line(name: str, stored: StoredTopic) -> dict[str, Any]:
-    return {
+    line: dict[str, Any] = {
         "topic": name,
         "id": format_topic_id(stored.topic_id),
         "partitions": stored.partition_count,
         "configs": stored.overrides,
     }
+    return line | {"epoch": stored.leader_epoch} if stored.leader_epoch else line
 
 
 def _encode(change: dict[str, Any]) -> bytes:

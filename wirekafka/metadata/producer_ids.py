@@ -62,7 +62,7 @@ class ProducerIds:
 
     def _take_block(self) -> None:
         try:
-            start = max(self._next_id, self._first_free_id())
+            start = max(self._next_id, self.first_free_id())
             end = start + BLOCK_SIZE - 1
             assert end <= MAX_PRODUCER_ID, "all producer ids are taken"
             self._storage.write_file(self._path, _block(self._node_id, start, end), sync=True)
@@ -71,7 +71,7 @@ class ProducerIds:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "no block of producer ids can be taken") from error
         self._next_id, self._block_end = start, end
 
-    def _first_free_id(self) -> int:
+    def first_free_id(self) -> int:
         """Returns one past the last block on disk; if no block can be read, one past the greatest producer id in the logs.
 
         Raises:

@@ -19,11 +19,18 @@ from typing import Protocol
 
 @dataclass(slots=True)
 class StoredTopic:
-    """One topic in the store."""
+    """One topic in the store.
+
+    Attributes:
+        overrides: the topic's own settings.
+        leader_epoch: the leader epoch of a partition is not less. The partitions of a topic that comes from a cluster may have
+            had leaders in whose epochs no record was written, and clients know the epochs.
+    """
 
     topic_id: bytes
     partition_count: int
     overrides: dict[str, str] = field(default_factory=dict)
+    leader_epoch: int = 0
 
 
 class GroupConfigStore(Protocol):
@@ -78,7 +85,7 @@ class MetadataStore(GroupConfigStore, FeatureStore, Protocol):
         """Whether a `together` block is open."""
 
     def put_topic(self, name: str, topic_id: bytes, partition_count: int, overrides: Mapping[str, str]) -> None:
-        """Stores the state of a topic.
+        """Stores the state of a topic; its leader epoch stays.
 
         Durability: on disk when it returns.
 

@@ -67,6 +67,9 @@ class PartitionHost(Protocol[P]):
     def configure(self, partition: P, config: LogConfig) -> None:
         """Applies the settings of the topic to a partition."""
 
+    def raise_leader_epoch(self, partition: P, leader_epoch: int) -> None:
+        """Lets the leader epoch of a partition that was just opened be at least this one."""
+
     def notify_offline(self, partitions: Iterable[P], logs: Collection[Log]) -> None:
         """Ends the waits for those partitions whose logs are among the given ones, which have gone offline."""
 
@@ -121,6 +124,8 @@ class Topics(TopicTable[P]):
             topic: Topic[P] = Topic(name, stored.topic_id, stored.overrides, topics._log_config(stored.overrides))
             topics._note_lost_folders(name, stored.partition_count)
             finish(topics._opening(topic, stored.partition_count, is_new=False))
+            for partition in topic.partitions if stored.leader_epoch else ():
+                host.raise_leader_epoch(partition, stored.leader_epoch)
             topics._enter(topic)
         logs.on_offline.append(topics._on_offline)
         return topics

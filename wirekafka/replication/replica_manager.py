@@ -45,6 +45,10 @@ class ReplicaManager:
         """Applies the settings of the topic to the log of a partition."""
         partition.writable_log.update_config(config)
 
+    def raise_leader_epoch(self, partition: Partition, leader_epoch: int) -> None:
+        """Raises the leader epoch of a partition; see `PartitionHost.raise_leader_epoch`."""
+        partition.leader_epoch = max(partition.leader_epoch, leader_epoch)
+
     def notify_offline(self, partitions: Iterable[Partition], logs: Collection[Log]) -> None:
         """Wakes the fetches that wait for a partition whose log has gone offline."""
         for partition in partitions:

@@ -1,6 +1,7 @@
 """Runs a broker as a member of a cluster with ZooKeeper, from its first request to ZooKeeper to its controlled shutdown.
 
-How it works: `enter_cluster` opens the session and reads what the logs need: the id of the cluster and the settings. `compose`
+How it works: `enter_cluster` opens the session and reads what the logs need: the id of the cluster and the settings. A single
+node moves its topics into ZooKeeper before that. `compose`
 makes the parts that need connections. `take_part` registers the broker, which then listens, and the controller sends it its
 partitions. At the end the controller moves the leaderships to other brokers, before the broker stops serving.
 
@@ -34,6 +35,7 @@ from wirekafka.membership.controller import Controller
 from wirekafka.membership.controller_watch import ControllerWatch
 from wirekafka.membership.directory_failures import DirectoryFailures
 from wirekafka.membership.feature_watch import FeatureWatch
+from wirekafka.membership.growing import grow
 from wirekafka.membership.member import Member
 from wirekafka.membership.peers import Peers
 from wirekafka.membership.producer_id_blocks import ProducerIdBlocks, ZooKeeperBlocks
@@ -105,7 +107,8 @@ async def enter_cluster(config: BrokerConfig, clock: Clock) -> AsyncIterator[Clu
     Raises:
         ConfigError: `zookeeper.connect` is malformed.
         KafkaError: BROKER_NOT_AVAILABLE, ZooKeeper does not answer; INVALID_CONFIG, the cluster is refused;
-            UNKNOWN_SERVER_ERROR, ZooKeeper refuses a request or has content that is not Kafka's.
+            UNKNOWN_SERVER_ERROR, ZooKeeper refuses a request or has content that is not Kafka's; further errors of `grow`.
+        DirectoryLockedError, OSError: as `grow`.
     """
     connect = config.text("zookeeper.connect")
     try:
@@ -125,6 +128,7 @@ async def enter_cluster(config: BrokerConfig, clock: Clock) -> AsyncIterator[Clu
 
 async def _read_cluster(zookeeper: RetryingClient, config: BrokerConfig, clock: Clock) -> Cluster:
     with _zookeeper_errors():
+        await grow(zookeeper, config, clock)
         cluster_id = await join_cluster(zookeeper, new_id)
         image = ClusterImage()
         image.stored_counts = await read_partition_counts(zookeeper)

@@ -37,9 +37,11 @@ class MemoryStore:
             raise KafkaError(self.error)
 
     def put_topic(self, name: str, topic_id: bytes, partition_count: int, overrides: Mapping[str, str]) -> None:
-        """Stores the state of a topic."""
+        """Stores the state of a topic; its leader epoch stays."""
         self._check()
-        self.topics[name] = StoredTopic(topic_id, partition_count, dict(overrides))
+        former = self.topics.get(name)
+        leader_epoch = former.leader_epoch if former is not None and former.topic_id == topic_id else 0
+        self.topics[name] = StoredTopic(topic_id, partition_count, dict(overrides), leader_epoch)
 
     def delete_topic(self, name: str) -> None:
         """Removes the topic, and stores its id as deleted."""

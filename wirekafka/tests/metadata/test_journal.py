@@ -4,7 +4,7 @@ import pytest
 
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.log.storage import Storage
-from wirekafka.metadata.journal import FILE_NAME, Journal
+from wirekafka.metadata.journal import FILE_NAME, Journal, has_journal, rename_migrated, restore_migrated
 from wirekafka.metadata.store import StoredTopic
 from wirekafka.names import new_topic_id
 from wirekafka.tests.replication.memory_logs import FullDisk
@@ -49,6 +49,27 @@ def test_store_has_after_reopening_what_was_put(tmp_path: Path) -> None:
     assert again.topics == {"b": StoredTopic(OTHER_ID, 2, {})}
     assert again.deleted == {ID: "a"}
     assert again.broker_configs == {"": {"log.retention.ms": "7"}}
+
+
+def test_topic_keeps_the_leader_epoch_with_which_it_was_written_until_it_is_deleted(tmp_path: Path) -> None:
+    topics = {"a": StoredTopic(ID, 1, {}, leader_epoch=7), "b": StoredTopic(OTHER_ID, 1, {}, leader_epoch=8)}
+    Journal.write(str(tmp_path), Storage(), topics=topics, broker_configs={}, feature_levels={})
+    store = reopen(tmp_path)
+    assert store.topics == topics
+    store.put_topic("a", ID, 2, {"retention.ms": "5"})
+    store.delete_topic("b")
+    store.put_topic("b", b"0123456789abcdef", 1, {})
+    assert {name: topic.leader_epoch for name, topic in reopen(tmp_path).topics.items()} == {"a": 7, "b": 0}
+
+
+def test_journal_that_has_moved_to_zookeeper_is_not_replaced_by_an_empty_one(tmp_path: Path) -> None:
+    reopen(tmp_path).close()
+    rename_migrated(str(tmp_path), Storage())
+    with pytest.raises(KafkaError, match="have moved to a cluster with ZooKeeper"):
+        reopen(tmp_path)
+    assert not has_journal(str(tmp_path))
+    restore_migrated(str(tmp_path), Storage())
+    reopen(tmp_path).close()
 
 
 def test_store_has_the_latest_levels_of_features(tmp_path: Path) -> None:

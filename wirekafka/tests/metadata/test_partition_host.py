@@ -27,6 +27,9 @@ class NamesHost:
     def configure(self, partition: str, config: LogConfig) -> None:
         self.events.append(f"configure {partition} {config.retention_ms}")
 
+    def raise_leader_epoch(self, partition: str, leader_epoch: int) -> None:
+        self.events.append(f"raise {partition} {leader_epoch}")
+
     def notify_offline(self, partitions: Iterable[str], logs: Collection[Log]) -> None:
         self.events.append(f"offline {list(partitions)}")
 

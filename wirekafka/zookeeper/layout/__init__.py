@@ -7,6 +7,7 @@
     topics          assignments and the state of partitions
     configs         configs of topics, brokers, users, clients and addresses, and the notifications about them
     requests        what tools and brokers ask the controller to do
+    moves           topics that move between a single node and the chroot
     cluster_state   features and producer ids
 
 Rules: a writer writes the bytes that a broker of Kafka 3.9 writes. A reader keeps the keys of the outermost object that it does

@@ -27,6 +27,8 @@ REASSIGN_PARTITIONS = "/admin/reassign_partitions"
 PREFERRED_REPLICA_ELECTION = "/admin/preferred_replica_election"
 ISR_CHANGES = "/isr_change_notification"
 LOG_DIR_EVENTS = "/log_dir_event_notification"
+MOVE = "/wirekafka_move"
+"""It exists while a broker without ZooKeeper moves its topics into the chroot, or the last member moves them out of it."""
 CONSUMERS = "/consumers"
 """The offsets of consumers of Kafka 0.8; nothing uses it any more."""
 
