@@ -137,7 +137,11 @@ async def _leave(zookeeper: RetryingClient, config: BrokerConfig, clock: Clock) 
     try:
         mark = Move(Direction.OUT, config.node_id, cluster_id)
         remains = await _claim(zookeeper, mark, config)
-        _prepare_logs(logs, remains)
+        try:
+            _prepare_logs(logs, remains)
+        except KafkaError:
+            await zookeeper.find(Delete(paths.MOVE))
+            raise
         _write_node(config, logs, remains)
     finally:
         with trio.CancelScope(shield=True):
@@ -315,12 +319,18 @@ def _prepare_logs(logs: LogManager, remains: Remains) -> None:
     """Renames the folders of partitions that the cluster does not have.
 
     Raises:
-        KafkaError: INVALID_REQUEST, a directory or a partition is offline; KAFKA_STORAGE_ERROR.
+        KafkaError: INVALID_REQUEST, a directory or a partition is offline, or a partition is missing.
     """
     offline = [str(each.topic_partition) for each in logs if each.reader.offline_reason is not None]
     offline += [directory.path for directory in logs.directories if directory.offline_reason is not None]
     if offline:
         raise _refusal(f"Partitions or directories are offline: {_some(offline)}. Repair them first")
+    missing = [str(name) for name in remains.partitions if logs.get(name) is None]
+    if missing:
+        raise _refusal(
+            f"The folders of the partitions {_some(missing)} are missing. Name all log.dirs of the broker; if they are named, "
+            "start the broker once"
+        )
     finish(logs.rename_strays({name: remains.topics[name.topic].topic_id for name in remains.partitions}))
 
 

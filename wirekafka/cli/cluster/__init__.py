@@ -14,10 +14,11 @@ import click
 from wirekafka.cli.cluster.balance import balance
 from wirekafka.cli.cluster.describe import describe
 from wirekafka.cli.cluster.errors import ClusterCommandError
+from wirekafka.cli.cluster.leave import leave
 
 FAILED = 1
 
-COMMANDS: tuple[click.Command, ...] = (balance, describe)
+COMMANDS: tuple[click.Command, ...] = (balance, describe, leave)
 
 
 class ClusterGroup(click.Group):

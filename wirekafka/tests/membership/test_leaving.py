@@ -145,6 +145,17 @@ def test_folders_that_the_cluster_does_not_have_are_renamed(tmp_path: Path) -> N
     play(act)
 
 
+def test_directory_without_folders_of_partitions_is_refused_and_nothing_changes(tmp_path: Path) -> None:
+    async def act(stage: Stage) -> None:
+        await make_member(stage, tmp_path)
+        before = await all_znodes(stage.zookeeper)
+        with pytest.raises(KafkaError, match="Name all log.dirs of the broker"):
+            await leave(stage.zookeeper, config_of(tmp_path, log_dirs=str(tmp_path / "a")), Clock())
+        assert await all_znodes(stage.zookeeper) == before
+
+    play(act)
+
+
 OTHERS = {
     "another broker is registered": (paths.broker(2), b"{}", "Brokers are registered.*2"),
     "this broker is registered": (paths.broker(1), b"{}", "Brokers are registered.*1"),
