@@ -147,7 +147,8 @@ class MixedCluster:
     def create_topic(self, name: str, assignment: list[list[int]], configs: Mapping[str, str] = {}) -> None:
         """Creates a topic with these replicas of each partition, and waits until all are in sync."""
         topic = NewTopic(name, len(assignment), replica_assignment=assignment, config=dict(configs))
-        self.admin().create_topics([topic])[name].result(60)
+        admin = self.admin()
+        admin.create_topics([topic])[name].result(60)
         self.until_in_sync(name)
 
     def controller_id(self, broker_id: int | None = None) -> int:

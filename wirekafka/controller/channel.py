@@ -72,6 +72,11 @@ class BrokerChannel:
         if not self._is_in_flight and self._retry is None:
             self._send_first()
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether the broker has answered all requests."""
+        return not self._queue
+
     def drop_waiting(self) -> None:
         """Drops the requests that are not in flight."""
         while len(self._queue) > self._is_in_flight:
@@ -164,6 +169,11 @@ class BrokerChannels:
             if broker is None or broker.epoch != channel.broker.epoch:
                 channel.close()
                 del self._by_id[broker_id]
+
+    @property
+    def are_idle(self) -> bool:
+        """Whether all brokers have answered all requests."""
+        return all(channel.is_idle for channel in self._by_id.values())
 
     def drop_waiting(self) -> None:
         """Drops the requests that are not in flight, of all queues."""

@@ -135,6 +135,12 @@ class Controller:
         """Whether this broker is the controller and knows the cluster, as far as it knows."""
         return self.context is not None
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether no event is in progress, and all brokers have answered all requests."""
+        has_work = self._is_running or bool(self._events)
+        return not has_work and (self._channels is None or self._channels.are_idle)
+
     # What the broker tells
 
     def note_registered(self) -> None:

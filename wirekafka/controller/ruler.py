@@ -30,3 +30,10 @@ class Ruler(Protocol):
             end: receives the result, or the error of the script; NOT_CONTROLLER if this broker is not the active controller, or
                 is deposed before the script ends.
         """
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no event is in progress, and all brokers have answered all requests."""
+
+    def close(self) -> None:
+        """Ends the competition, or the rule, and the connections to the brokers. The session decides when another one begins."""

@@ -1,7 +1,7 @@
 """The controlled shutdown: the controller moves the leaderships of a broker to others before the broker stops.
 
 Differs from Apache Kafka: a broker that is the only one in its cluster does not try, and stops at once. Apache Kafka tries
-`controlled.shutdown.max.retries` times.
+`controlled.shutdown.max.retries` times. The pause before the next attempt ends when another broker becomes the controller.
 
 Source: kafka.server.KafkaServer.controlledShutdown.
 """
@@ -25,6 +25,9 @@ log = structlog.get_logger(__name__)
 
 NO_CONTROLLER_WAIT_MS = 1_000
 """How long the next controller may take after one has stopped. Brokers elect it within milliseconds of its predecessor's end."""
+
+LOOK_S = 0.05
+"""How often a pause looks whether it is still needed."""
 
 VERSION = CONTROLLED_SHUTDOWN.versions[-1]
 """The newest version, which all brokers of a cluster with wirekafka have (since Kafka 2.4)."""
@@ -69,7 +72,9 @@ async def hand_over(
             return True
         if left_count:
             log.info("The controlled shutdown is tried again", attempts_left=left_count)
-            await trio.sleep(back_off_ms / 1000)
+            with trio.move_on_after(back_off_ms / 1000):
+                while has_others() and controller_id() in (broker_id, None):  # noqa: ASYNC110 - neither gives an event
+                    await trio.sleep(LOOK_S)
     log.warning("The controlled shutdown failed; the controller elects other leaders when the session of this broker ends")
     return False
 

@@ -3,7 +3,8 @@
 How it works: `enter_cluster` opens the session and reads what the logs need: the id of the cluster and the settings. A single
 node moves its topics into ZooKeeper before that. `compose`
 makes the parts that need connections. `take_part` registers the broker, which then listens, and the controller sends it its
-partitions. At the end the controller moves the leaderships to other brokers, before the broker stops serving.
+partitions. At the end the controller moves the leaderships to other brokers, before the broker stops serving. The controller may
+be this broker: then it moves its own leaderships, and its session ends, so that another broker becomes the controller at once.
 
 Nothing here is imported without `zookeeper.connect`.
 
@@ -56,13 +57,20 @@ from wirekafka.replication.throttle import Rate, ReplicationThrottle, lists_repl
 from wirekafka.server.drivers import EpollDriver
 from wirekafka.server.listener import BoundListener
 from wirekafka.server.peers import PeerConnections
+from wirekafka.server.ruling import compose_controller
 from wirekafka.zookeeper.kazoo_session import ZooKeeperUnreachableError, open_kazoo_session, split_connect
 from wirekafka.zookeeper.layout import paths
 from wirekafka.zookeeper.layout.content import MalformedZnodeError
 from wirekafka.zookeeper.layout.membership import Endpoint
-from wirekafka.zookeeper.session import Exists, GetChildren, ZooKeeperError
+from wirekafka.zookeeper.session import GetChildren, ZooKeeperError
 
 log = structlog.get_logger(__name__)
+
+MOST_WAIT_FOR_REPLICAS_S = 0.5
+"""How long the end of a controller waits until the other brokers have answered its last requests."""
+
+LOOK_S = 0.005
+"""How often the end of a controller looks whether they have."""
 
 MOST_WAIT_FOR_IMAGE_S = 30.0
 """How long the start waits for the brokers and topics: longer than the election of the next controller takes."""
@@ -154,6 +162,7 @@ def compose(
 ) -> Member:
     """Makes the parts of a member, and sets them on the broker, before the broker serves clients."""
     config, clock, image = broker.config, broker.clock, cluster.image
+    connections = PeerConnections(driver, clock, broker.slices, nursery)
     registration = Registration(
         cluster.zookeeper,
         broker.node_id,
@@ -167,7 +176,7 @@ def compose(
     peers = Peers(
         broker.node_id,
         image,
-        PeerConnections(driver, clock, broker.slices, nursery).open,
+        connections.open,
         listener_name=config.inter_broker_listener,
         timeout_ms=config.integer("controller.socket.timeout.ms"),
         fetch_timeout_ms=config.integer("replica.socket.timeout.ms"),
@@ -177,7 +186,8 @@ def compose(
     replicas = _replicas_of(broker, cluster, registration, peers, controller)
     throttle = _throttle_of(broker, cluster, "leader")
     queue = ControllerQueue(broker.slices)
-    member = Member(broker.node_id, registration, cluster.configs, image, replicas, queue, peers, controller, throttle)
+    ruler = compose_controller(broker, cluster.zookeeper.client, cluster.configs, registration, connections)
+    member = Member(broker.node_id, registration, cluster.configs, image, replicas, queue, peers, controller, throttle, ruler)
     broker.member = member
     broker.producer_ids = _producer_ids_of(broker, cluster, controller, nursery)
     verifies_transactions = RELEASES.index(config.inter_broker_release) >= RELEASES.index("3.5")
@@ -306,29 +316,64 @@ async def take_part(
     """
     member = compose(broker, cluster, driver, nursery, listeners)
     try:
-        nursery.start_soon(keep, cluster.configs.run)
-        nursery.start_soon(keep, cluster.features.run)
-        nursery.start_soon(keep, ControllerWatch(cluster.zookeeper, member.controller.set_controller).run)
-        with _zookeeper_errors():
-            await member.registration.register()
-        listen()
-        nursery.start_soon(keep, member.registration.run)
-        nursery.start_soon(keep, DirectoryFailures(cluster.zookeeper, broker.logs.on_offline, node_id=broker.node_id).run)
-        member.replicas.start()
-        try:
+        async with _tasks_of_session(nursery) as tasks:
+            tasks.start_soon(keep, cluster.configs.run)
+            tasks.start_soon(keep, cluster.features.run)
+            tasks.start_soon(keep, ControllerWatch(cluster.zookeeper, member.controller.set_controller).run)
             with _zookeeper_errors():
-                await wait_for_image(cluster.zookeeper, member)
-            yield
-        finally:
-            is_able = not nursery.cancel_scope.cancel_called and not broker.logs.all_failed.is_set()
-            if is_able and broker.config.boolean("controlled.shutdown.enable"):
-                with trio.CancelScope(shield=True) as farewell:
-                    nursery.start_soon(_end_without_directories, broker, farewell)
-                    await member.controller.controlled_shutdown(broker.node_id, member.broker_epoch)
+                await member.registration.register()
+            listen()
+            tasks.start_soon(keep, member.registration.run)
+            tasks.start_soon(keep, DirectoryFailures(cluster.zookeeper, broker.logs.on_offline, node_id=broker.node_id).run)
+            member.replicas.start()
+            try:
+                with _zookeeper_errors():
+                    await wait_for_image(cluster.zookeeper, member)
+                yield
+            finally:
+                await _hand_over(broker, member, nursery)
     finally:
+        if member.ruler is not None:
+            member.ruler.close()
+        # Now, and not after the logs are flushed: the other brokers elect the next controller, and forget this broker.
+        cluster.zookeeper.client.close()
         member.replicas.close()
         broker.leave_cluster()
         member.controller.close()
+
+
+@asynccontextmanager
+async def _tasks_of_session(nursery: trio.Nursery) -> AsyncIterator[trio.Nursery]:
+    """Opens a nursery inside another one, for the tasks that need the session. They are cancelled at the end of the block."""
+    tasks: trio.Nursery = await nursery.start(_hold_tasks)
+    try:
+        yield tasks
+    finally:
+        tasks.cancel_scope.cancel()
+
+
+async def _hold_tasks(task_status: trio.TaskStatus[trio.Nursery]) -> None:
+    async with trio.open_nursery() as tasks:
+        task_status.started(tasks)
+        await trio.sleep_forever()
+
+
+async def _hand_over(broker: Broker, member: Member, nursery: trio.Nursery) -> None:
+    """Lets the controller, which may be this broker, move the leaderships of this broker to others, unless that is impossible.
+
+    If this broker is the controller, the other brokers learn from it who leads, before it ends. Otherwise they would learn it
+    from the next controller, once that has read the cluster.
+    """
+    if nursery.cancel_scope.cancel_called or broker.logs.all_failed.is_set():
+        return
+    if broker.config.boolean("controlled.shutdown.enable"):
+        with trio.CancelScope(shield=True) as farewell:
+            nursery.start_soon(_end_without_directories, broker, farewell)
+            await member.controller.controlled_shutdown(broker.node_id, member.broker_epoch)
+            if member.ruler is not None:
+                with trio.move_on_after(MOST_WAIT_FOR_REPLICAS_S):
+                    while not member.ruler.is_idle:  # noqa: ASYNC110 - it gives no event
+                        await trio.sleep(LOOK_S)
 
 
 async def _end_without_directories(broker: Broker, farewell: trio.CancelScope) -> None:
@@ -343,7 +388,7 @@ async def _end_without_directories(broker: Broker, farewell: trio.CancelScope) -
 
 
 async def wait_for_image(zookeeper: RetryingClient, member: Member) -> None:
-    """Waits for the brokers and topics of the cluster if there is a controller, at most `MOST_WAIT_FOR_IMAGE_S` seconds.
+    """Waits for the brokers and topics of the cluster, at most `MOST_WAIT_FOR_IMAGE_S` seconds.
 
     A controller that has just been elected first sends an UpdateMetadata without partitions. The one with all partitions follows,
     unless the cluster has none.
@@ -356,16 +401,15 @@ async def wait_for_image(zookeeper: RetryingClient, member: Member) -> None:
     Source: kafka.controller.KafkaController.onControllerFailover.
     """
     with trio.move_on_after(MOST_WAIT_FOR_IMAGE_S) as waiting:
-        if await zookeeper.ask(Exists(paths.CONTROLLER)) is not None:
-            await member.has_brokers.wait()
-            topics = await zookeeper.find(GetChildren(paths.TOPICS))
-            if topics is not None and topics.names:
-                await member.has_image.wait()
+        await member.has_brokers.wait()
+        topics = await zookeeper.find(GetChildren(paths.TOPICS))
+        if topics is not None and topics.names:
+            await member.has_image.wait()
     if not member.has_brokers.is_set():
         log.warning(
             "The broker starts without a controller: it knows no topics, and clients wait",
-            remedy="start a broker of Apache Kafka, or wait until one has become the controller; it must reach this broker at "
-            "the addresses of `Registered in ZooKeeper`",
+            remedy="look at the log of the broker that the znode /controller names; it must reach this broker at the addresses "
+            "of `Registered in ZooKeeper`",
         )
     elif waiting.cancelled_caught:
         log.warning(

@@ -93,8 +93,10 @@ def test_each_attempt_goes_to_the_controller_of_that_moment() -> None:
         await stage.play(1, leave)
         broker = await stage.play(2, play(DONE))
         stage.tell_controller(1)
+        began_ms = stage.clock.monotonic_ms()
         assert await shut_down(stage)
         assert len(broker.asked) == 1
+        assert stage.clock.monotonic_ms() - began_ms <= 2_000, "the pause ends when there is another controller"
 
     run(act, SETTINGS)
 

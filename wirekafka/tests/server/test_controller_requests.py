@@ -15,8 +15,10 @@ from wirekafka.api.init_producer_id import InitProducerIdRequest, InitProducerId
 from wirekafka.api.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from wirekafka.config import BrokerConfig
 from wirekafka.errors import ErrorCode
+from wirekafka.membership.retrying_client import RetryingClient
 from wirekafka.names import TopicPartition
 from wirekafka.replication.cluster_replicas import ClusterReplicas
+from wirekafka.server import membership
 from wirekafka.server.peers import PeerConnection, PeerConnections
 from wirekafka.server.running import RunningBroker, open_broker
 from wirekafka.tests.membership.played_broker import PlayedBroker
@@ -53,6 +55,9 @@ from wirekafka.wire.messages.update_metadata import (
 )
 from wirekafka.wire.requests import RequestType
 from wirekafka.wire.types import Message
+from wirekafka.zookeeper.kazoo_session import open_kazoo_session
+from wirekafka.zookeeper.layout import paths
+from wirekafka.zookeeper.layout.membership import ControllerRegistration
 from wirekafka.zookeeper.model.server import ModelServer
 from wirekafka.zookeeper.server import serve_model
 
@@ -167,6 +172,11 @@ def accepted(topic: Any) -> AlterPartitionTopicResponse:
     return AlterPartitionTopicResponse(topic_id=topic.topic_id, partitions=partitions)
 
 
+@pytest.fixture(autouse=True)
+def _start_before_the_controller_has_sent_anything(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(membership, "MOST_WAIT_FOR_IMAGE_S", 0)
+
+
 def run(act: Act, path: Path) -> PlayedBroker:
     """Runs a test; returns the played controller after the member has stopped."""
     controller = PlayedBroker(answer)
@@ -177,6 +187,9 @@ def run(act: Act, path: Path) -> PlayedBroker:
         port = listener.socket.getsockname()[1]
         async with serve_model(model) as address, trio.open_nursery() as nursery:
             nursery.start_soon(trio.serve_listeners, controller.serve, [listener])
+            async with open_kazoo_session(f"{address}/kafka") as client:
+                registration = ControllerRegistration(CONTROLLER_ID, 1).write()
+                await RetryingClient(client).create_persistent(paths.CONTROLLER, registration)
             settings = {
                 "broker.id": str(MEMBER_ID),
                 "zookeeper.connect": f"{address}/kafka",

@@ -244,7 +244,6 @@ def test_member_does_not_listen_before_it_is_registered(tmp_path: Path) -> None:
 def test_member_of_a_cluster_with_topics_is_ready_once_the_controller_has_sent_them(has_topics: bool) -> None:
     async def act(stage: Stage) -> None:
         await stage.zookeeper.create_persistent(paths.topic("flights") if has_topics else paths.TOPICS)
-        await stage.zookeeper.create_persistent(paths.CONTROLLER)
         member = SimpleNamespace(has_brokers=trio.Event(), has_image=trio.Event())
         is_ready = trio.Event()
 
