@@ -64,7 +64,8 @@ def _read(broker_id: int, found: Data | ZooKeeperError) -> LiveBroker | None:
     try:
         return LiveBroker(broker_id, found.stat.czxid, BrokerRegistration.read(broker_id, found.data))
     except MalformedZnodeError as error:
-        log.error("A broker is ignored, because its registration cannot be read", reason=str(error))
+        remedy = "look which process has written it; the broker is used once it registers again"
+        log.error("A broker is ignored, because its registration cannot be read", reason=str(error), remedy=remedy)
         return None
 
 
@@ -207,7 +208,8 @@ def _broker_of(path: str, found: Data | ZooKeeperError) -> int | None:
     try:
         return read_log_dir_event(path, found.data)
     except MalformedZnodeError as error:
-        log.error("A notification of a failed log directory cannot be read", reason=str(error))
+        remedy = "restart the broker that has written it, if partitions on it have no leader"
+        log.error("A notification of a failed log directory cannot be read", reason=str(error), remedy=remedy)
         return None
 
 
@@ -227,7 +229,8 @@ def note_leader_and_isr(
     Source: KafkaController.processLeaderAndIsrResponseReceived.
     """
     if response.error_code != ErrorCode.NONE:
-        log.error("A broker refuses LeaderAndIsr", broker=broker_id, error=ErrorCode.of(response.error_code).name)
+        remedy = "look at the log of that broker; it gets its partitions again when it registers"
+        log.error("A broker refuses LeaderAndIsr", broker=broker_id, error=ErrorCode.of(response.error_code).name, remedy=remedy)
         return
     answers = yield from in_slices(_answers(context, response))
     failed = {name for name, code in answers if code == ErrorCode.KAFKA_STORAGE_ERROR and broker_id in context.replicas(name)}

@@ -265,7 +265,11 @@ def _complete(context: ControllerContext, topics: list[str]) -> Script[None]:
         topics = [name for name in topics if name in context.topics]
         if not topics:
             return
-    log.error("The znodes of topics cannot be deleted; the deletion is tried again when a broker returns", topics=topics)
+    log.error(
+        "The znodes of topics cannot be deleted; the deletion is tried again when a broker returns",
+        topics=topics,
+        remedy="look whether this broker may delete the znodes below /brokers/topics and /config/topics",
+    )
 
 
 def _delete_below(context: ControllerContext, topics: list[str]) -> Script[None]:

@@ -43,7 +43,8 @@ def set_up_features(context: ControllerContext, settings: ControllerSettings) ->
     try:
         former = FinalizedFeatures.read(found.data)
     except MalformedZnodeError as error:
-        log.error("The features of the cluster cannot be read; they stay as they are", reason=str(error))
+        remedy = f"correct {paths.FEATURE}, or delete it if the cluster has no finalized features"
+        log.error("The features of the cluster cannot be read; they stay as they are", reason=str(error), remedy=remedy)
         return
     features = former.features if former.status == FEATURES_ENABLED else {}
     wanted = replace(former, features=features, status=FEATURES_ENABLED, version=version)

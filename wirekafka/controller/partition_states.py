@@ -135,7 +135,8 @@ def stored_state(name: TopicPartition, found: Data | ZooKeeperError) -> StoredSt
     try:
         return StoredState(PartitionState.read(name, found.data), found.stat.version)
     except MalformedZnodeError as error:
-        log.error("The partition has no leader, because its state in ZooKeeper cannot be read", reason=str(error))
+        remedy = "correct the znode; do not delete it, because it says which replicas have all acknowledged records"
+        log.error("A partition has no leader, because its state in ZooKeeper cannot be read", reason=str(error), remedy=remedy)
         return None
 
 
@@ -230,7 +231,8 @@ def _allows_unclean(settings: ControllerSettings, topic: str, found: Data | ZooK
     try:
         own = EntityConfigs.read(paths.configs("topics", topic), found.data).values.get(UNCLEAN_SETTING)
     except MalformedZnodeError as error:
-        log.error("No election is unclean, because the settings of the topic cannot be read", reason=str(error))
+        remedy = "set them again by kafka-configs.sh"
+        log.error("No election is unclean, because the settings of the topic cannot be read", reason=str(error), remedy=remedy)
         return False
     return settings.unclean_leader_election(topic) if own is None else own.strip().lower() == "true"
 

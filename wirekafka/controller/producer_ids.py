@@ -48,7 +48,8 @@ def _take(context: ControllerContext, broker_id: int) -> Script[int | None]:
     try:
         last = ProducerIdBlock.read(found.data)
     except MalformedZnodeError as error:
-        log.error("No broker gets producer ids, because the last block cannot be read", reason=str(error))
+        remedy = f"correct {paths.PRODUCER_ID_BLOCK}; its last id must not be below an id that was given"
+        log.error("No broker gets producer ids, because the last block cannot be read", reason=str(error), remedy=remedy)
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)) from error
     first = 0 if last is None else last.last + 1
     if first > MAX_PRODUCER_ID - BLOCK_SIZE:

@@ -112,7 +112,8 @@ def _changed(path: str, found: Data | ZooKeeperError) -> list[TopicPartition]:
     try:
         return read_isr_change(path, found.data)
     except MalformedZnodeError as error:
-        log.error("A notification of changed in-sync replicas cannot be read", reason=str(error))
+        remedy = "nothing needs to be done: the brokers learn the in-sync replicas with the next change"
+        log.error("A notification of changed in-sync replicas cannot be read", reason=str(error), remedy=remedy)
         return []
 
 

@@ -451,7 +451,11 @@ def _complete(
     changed: dict[TopicPartition, ReplicaAssignment] = {}
     for count, name in enumerate(names, 1):
         if name in unwritten:
-            log.error("A reassignment cannot be completed, because the partition has changed meanwhile", partition=str(name))
+            log.error(
+                "A reassignment cannot be completed, because the partition has changed meanwhile",
+                partition=str(name),
+                remedy="begin it again if it is still wanted",
+            )
             continue
         former = _assignment(context, name)
         ended[name] = ReplicaAssignment(target_of(former))
@@ -476,7 +480,11 @@ def _end(
     """B6, B7: writes the assignments that have changed, and removes the reassignments from the requests in ZooKeeper."""
     failed = yield from write_assignments(context, changed)
     if failed:
-        log.error("The znodes of topics that are being reassigned are missing or damaged", topics=sorted(failed))
+        log.error(
+            "The znodes of topics that are being reassigned are missing or damaged",
+            topics=sorted(failed),
+            remedy="restore the znodes of the topics",
+        )
     yield from _remove_requests(lambda name, target: name in ended and ended[name].replicas == target, context)
     for name in ended:
         context.reassigning.pop(name, None)

@@ -142,7 +142,8 @@ def _read(name: str, data: Data | ZooKeeperError) -> _Stored | None:
     try:
         return _Stored(TopicAssignment.read(name, data.data), data.stat.version)
     except MalformedZnodeError as error:
-        log.error("A topic is ignored until its znode is corrected", topic=name, reason=str(error))
+        remedy = f"correct {paths.topic(name)}, or delete it if there shall be no such topic"
+        log.error("A topic is ignored until its znode is corrected", topic=name, reason=str(error), remedy=remedy)
         return None
 
 
