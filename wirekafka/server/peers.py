@@ -12,6 +12,7 @@ Rules of this file:
     Memory: the frame of a response takes memory for the bytes that have arrived. At most `MOST_REQUESTS` requests wait or are in
     flight.
     A turn of the driver reads at most `READ_BYTES` of one connection. The epoll reports the socket again (it is level-triggered).
+    A large request is encoded in slices. The requests after it wait.
     Answers are decoded and handled in slices. While further slices are due, the socket is not watched, so at most `READ_BYTES`
     and one frame wait, and no request is overdue.
     A frame is used for one response only, so the receiver may keep views of it.
@@ -42,6 +43,7 @@ from wirekafka.errors import ProtocolError
 from wirekafka.faults import isolate, log_once
 from wirekafka.pending import Pending, Work
 from wirekafka.slices import Slices
+from wirekafka.wire.codec import LargeMessageError
 from wirekafka.wire.requests import RequestType, read_correlation_id
 from wirekafka.wire.types import Message
 
@@ -119,12 +121,22 @@ class _Request:
     due_ms: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Unwritten:
+    """A request that is not encoded yet."""
+
+    kind: RequestType[Any, Any]
+    request: Message
+    version: int
+    correlation_id: int
+
+
 class PeerConnection:
     """One connection to another broker, for one purpose. It is a `replication.replica_fetcher.Channel`.
 
     Args:
         address: where the broker is, asked for at each attempt.
-        slices: decodes and handles the answers.
+        slices: encodes large requests, and decodes and handles the answers.
         nursery: runs the attempts to connect.
     """
 
@@ -140,6 +152,8 @@ class PeerConnection:
         self._requests: deque[_Request] = deque()
         """Oldest first, which is the order of the answers."""
         self._output: deque[bytes | memoryview] = deque()
+        self._unwritten: deque[_Unwritten] = deque()
+        """A large request that is being encoded, and those after it. Each connection has its own."""
         self._socket: socket.socket | None = None
         self._attempt: trio.CancelScope | None = None
         self._frames = Frames(settings.most_response_bytes)
@@ -172,7 +186,7 @@ class PeerConnection:
             return
         correlation_id = self._last_correlation_id = (self._last_correlation_id + 1) & MOST_CORRELATION_ID
         due_ms = self._clock.monotonic_ms() + self._settings.timeout_ms
-        self._output.append(kind.frame(request, version, correlation_id=correlation_id, client_id=self._settings.client_id))
+        self._write(_Unwritten(kind, request, version, correlation_id))
         self._requests.append(_Request(kind, version, correlation_id, on_end, due_ms))
         if self._timer is None:
             self._timer = self._clock.call_later(self._settings.timeout_ms, self._check_time)
@@ -180,6 +194,51 @@ class PeerConnection:
             self._connect_when_due()
         elif not self._is_blocked:
             self._send_now()
+
+    def _write(self, unwritten: _Unwritten) -> None:
+        """Encodes a request, in slices if it is large or waits for a large one."""
+        if self._unwritten:
+            self._unwritten.append(unwritten)
+            return
+        try:
+            frame = unwritten.kind.frame_of_few(
+                unwritten.request,
+                unwritten.version,
+                correlation_id=unwritten.correlation_id,
+                client_id=self._settings.client_id,
+            )
+        except LargeMessageError:
+            self._write_large(unwritten)
+        else:
+            self._output.append(frame)
+
+    def _write_large(self, unwritten: _Unwritten) -> None:
+        queue = self._unwritten = deque([unwritten])
+        try:
+            writing = self._slices.run(self._write_in_steps(queue))
+        except Exception:
+            queue.clear()
+            raise
+        if isinstance(writing, Pending):
+            writing.then(partial(self._note_written, queue))
+
+    def _write_in_steps(self, queue: deque[_Unwritten]) -> Work[None]:
+        while self._unwritten is queue and queue:
+            first = queue[0]
+            frame = yield from first.kind.frame_in_steps(
+                first.request, first.version, correlation_id=first.correlation_id, client_id=self._settings.client_id
+            )
+            if self._unwritten is queue:
+                queue.popleft()
+                self._output.append(frame)
+                if self._socket is not None and not self._is_blocked:
+                    self._send_now()
+
+    def _note_written(self, queue: deque[_Unwritten], result: object) -> None:
+        """Ends the connection if a request could not be encoded."""
+        if isinstance(result, Exception) and self._unwritten is queue:
+            log_once(result, "A request to another broker could not be written", connection=self._settings.client_id)
+            self._fail(str(result))
 
     def close(self) -> None:
         """Ends the connection; the requests end without a call of their callbacks."""
@@ -387,6 +446,7 @@ class PeerConnection:
         attempt, self._attempt = self._attempt, None
         sock, self._socket = self._socket, None
         self._output.clear()
+        self._unwritten = deque()
         self._frames = Frames(self._settings.most_response_bytes)
         self._answers = deque()
         is_watched, self._is_answering = not self._is_answering, False
@@ -403,7 +463,7 @@ class PeerConnections:
     """Opens connections to other brokers for the parts of one broker.
 
     Args:
-        slices: decodes and handles the answers.
+        slices: encodes large requests, and decodes and handles the answers.
         nursery: runs the attempts to connect.
     """
 

@@ -20,9 +20,12 @@ from wirekafka.wire.codec import (
     Buffer,
     ElementBudget,
     Piece,
+    StepBudget,
+    counting_writer,
     decode,
     skip_tagged_fields,
     step_reader,
+    step_writer,
     writer,
 )
 from wirekafka.wire.frames import WITHOUT_CLIENT_ID_BYTES, has_client_id
@@ -71,10 +74,31 @@ class RequestType(Generic[Q, A]):
 
     def frame(self, request: Q, version: int, *, correlation_id: int, client_id: str) -> bytes:
         """Returns the request as it is sent: size, header and body."""
+        pieces = self._begin_body(version)
+        writer(self.request, version, self.is_flexible(version))(pieces.append, request)
+        return self._framed(pieces, version, correlation_id, client_id)
+
+    def frame_of_few(self, request: Q, version: int, *, correlation_id: int, client_id: str) -> bytes:
+        """Returns the request as `frame` does, if it has few elements.
+
+        Raises:
+            LargeMessageError: it has more elements than are written in one step.
+        """
+        pieces = self._begin_body(version)
+        counting_writer(self.request, version, self.is_flexible(version))(pieces.append, request, StepBudget())
+        return self._framed(pieces, version, correlation_id, client_id)
+
+    def frame_in_steps(self, request: Q, version: int, *, correlation_id: int, client_id: str) -> Work[bytes]:
+        """Returns the request as `frame` does, and writes some elements in each step. The request must not change meanwhile."""
+        pieces = self._begin_body(version)
+        yield from step_writer(self.request, version, self.is_flexible(version))(pieces.append, request)
+        return self._framed(pieces, version, correlation_id, client_id)
+
+    def _begin_body(self, version: int) -> list[Piece]:
         assert version in self.versions, f"{self.name} has no version {version}"
-        flexible = self.is_flexible(version)
-        pieces: list[Piece] = [b"\0"] if flexible else []
-        writer(self.request, version, flexible)(pieces.append, request)
+        return [b"\0"] if self.is_flexible(version) else []
+
+    def _framed(self, pieces: list[Piece], version: int, correlation_id: int, client_id: str) -> bytes:
         body, name = b"".join(pieces), client_id.encode()
         if not has_client_id(self.key, version):
             return _SHORT_HEADER.pack(WITHOUT_CLIENT_ID_BYTES + len(body), self.key, version, correlation_id) + body

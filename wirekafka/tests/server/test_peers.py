@@ -30,6 +30,12 @@ from wirekafka.wire.messages.alter_partition import (
 )
 from wirekafka.wire.messages.fetch import FETCH, FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 from wirekafka.wire.messages.offset_for_leader_epoch import OFFSET_FOR_LEADER_EPOCH, OffsetForLeaderEpochRequest
+from wirekafka.wire.messages.update_metadata import (
+    UPDATE_METADATA,
+    UpdateMetadataPartitionState,
+    UpdateMetadataRequest,
+    UpdateMetadataTopicState,
+)
 from wirekafka.wire.requests import RequestType
 from wirekafka.wire.types import Message
 
@@ -434,6 +440,76 @@ def test_answer_of_many_elements_does_not_hold_the_loop(
         assert steps.longest_ms < MOST_MS
 
     run(act, has_real_time=True)
+
+
+def update_metadata(partition_count: int) -> UpdateMetadataRequest:
+    states = [UpdateMetadataPartitionState(partition_index=index, isr=[1, 2, 3]) for index in range(partition_count)]
+    return UpdateMetadataRequest(topic_states=[UpdateMetadataTopicState(topic_name="a", partition_states=states)])
+
+
+async def receive_frame(stream: trio.SocketStream) -> bytes:
+    """Receives one request, with its size."""
+    size = await receive_exactly(stream, 4)
+    return size + await receive_exactly(stream, int.from_bytes(size, "big"))
+
+
+def test_request_of_many_elements_does_not_hold_the_loop() -> None:
+    request, answers = update_metadata(50_000), list[Any]()
+    frame = UPDATE_METADATA.frame(request, 5, correlation_id=0, client_id="broker-3-fetcher-0")
+
+    async def act(bench: Bench) -> None:
+        with measuring() as steps:
+            gc.disable()  # the time of a collection depends on the objects of all tests
+            bench.connection.send(UPDATE_METADATA, request, 5, answers.append)
+            stream = await bench.accept()
+            assert await receive_frame(stream) == frame
+            gc.enable()
+        assert steps.longest_ms < MOST_MS
+
+    run(act, has_real_time=True)
+
+
+def test_requests_keep_their_order_while_a_long_one_is_written() -> None:
+    async def act(bench: Bench) -> None:
+        bench.send()
+        bench.connection.send(UPDATE_METADATA, update_metadata(3_000), 5, lambda answer: None)
+        bench.send()
+        stream = await bench.accept()
+        assert [await receive_request(stream) for _ in range(3)] == [0, 1, 2]
+        bench.send()
+        assert await receive_request(stream) == 3
+
+    run(act, has_short_slices=True, has_real_time=True)
+
+
+def test_connection_that_is_lost_while_a_request_is_written_ends_it() -> None:
+    ended: list[Any] = []
+
+    async def act(bench: Bench) -> None:
+        bench.send()
+        stream = await bench.accept()
+        await receive_request(stream)
+        bench.connection.send(UPDATE_METADATA, update_metadata(3_000), 5, ended.append)
+        await stream.aclose()
+        await bench.until_ended(1)
+        assert ended == [None]
+        bench.send()
+        assert await receive_request(await bench.accept()) == 2
+
+    run(act, has_short_slices=True, has_real_time=True)
+
+
+def test_long_request_that_cannot_be_written_ends_the_connection(logged_faults: list[str]) -> None:
+    request, ended = update_metadata(3_000), list[Any]()
+    request.topic_states[0].partition_states[-1].leader = 1 << 40
+
+    async def act(bench: Bench) -> None:
+        bench.connection.send(UPDATE_METADATA, request, 5, ended.append)
+        await bench.until(lambda: ended)
+        assert ended == [None]
+        assert "could not be written" in logged_faults.pop()
+
+    run(act, has_short_slices=True, has_real_time=True)
 
 
 def test_answers_keep_their_order_while_a_long_one_is_read() -> None:
