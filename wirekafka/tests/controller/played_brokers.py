@@ -27,19 +27,24 @@ class PlayedChannel:
         seen: all requests.
         answer: answers each request at a later step, if it is set.
         is_closed: whether the connection was closed.
+        encodes: whether requests are encoded, so that one that cannot be encoded fails.
     """
 
-    def __init__(self, steps: deque[Callable[[], object]], answer: Callable[[Any], Any] | None = None) -> None:
+    def __init__(
+        self, steps: deque[Callable[[], object]], answer: Callable[[Any], Any] | None = None, *, encodes: bool = True
+    ) -> None:
         self.requests: deque[InFlight] = deque()
         self.seen: list[Any] = []
         self.answer = answer
         self.is_closed = False
+        self.encodes = encodes
         self._steps = steps
 
     def send(self, kind: RequestType[Any, Any], request: Any, version: int, on_end: Callable[[Any], object]) -> None:
         """Takes a request."""
         assert not self.is_closed, "the connection is closed"
-        kind.frame(request, version, correlation_id=0, client_id="")
+        if self.encodes:
+            kind.frame(request, version, correlation_id=0, client_id="")
         self.seen.append(request)
         self.requests.append(InFlight(kind, request, version, on_end))
         if self.answer is not None:
@@ -104,17 +109,18 @@ class PlayedBrokers:
 
     Attributes:
         channels: the connections to each broker, the newest last.
-        answer: given to each new connection.
+        answer, encodes: given to each new connection.
     """
 
     def __init__(self, steps: deque[Callable[[], object]]) -> None:
         self.channels: dict[int, list[PlayedChannel]] = {}
         self.answer: Callable[[Any], Any] | None = None
+        self.encodes = True
         self._steps = steps
 
     def connect(self, broker_id: int, registration: BrokerRegistration) -> PlayedChannel:
         """Returns a new connection."""
         assert registration.endpoints
-        channel = PlayedChannel(self._steps, self.answer)
+        channel = PlayedChannel(self._steps, self.answer, encodes=self.encodes)
         self.channels.setdefault(broker_id, []).append(channel)
         return channel
