@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import time
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import kafka
 import pytest
+from docker.errors import BuildError
 from kafka import KafkaConsumer, KafkaProducer
 from testcontainers.core.config import testcontainers_config
 from testcontainers.core.container import DockerContainer
@@ -21,6 +23,7 @@ from testcontainers.core.network import Network
 import docker
 from compat_tests.harness.docker_engine import why_no_engine
 from compat_tests.harness.waiting import wait_until
+from wirekafka.config import BrokerConfig
 
 ROOT = Path(__file__).resolve().parent.parent
 KAFKA_PYTHON = Path(kafka.__file__).resolve().parent
@@ -98,7 +101,7 @@ def wait_until_ready(running: DockerContainer) -> None:
 
 
 def produce(bootstrap: str) -> None:
-    with KafkaProducer(bootstrap_servers=bootstrap) as producer:
+    with KafkaProducer(bootstrap_servers=bootstrap, acks="all") as producer:
         for value in VALUES:
             producer.send("records", value)
         producer.flush(30)
@@ -165,6 +168,97 @@ def test_broker_in_a_container_is_not_root_and_passes_its_health_check(image: st
         check = engine.images.get(image).attrs["Config"]["Healthcheck"]["Test"]
         assert check[0] == "CMD"
         assert broker.exec(check[1:]).exit_code == 0
+
+
+COMPOSE_FILE = ROOT / "docker" / "compose.yaml"
+
+
+class Compose:
+    """The cluster of docker/compose.yaml, under a project name of its own."""
+
+    def __init__(self, image: str, zookeeper_image: str, address: str) -> None:
+        self.project = f"wirekafka-test-{os.urandom(4).hex()}"
+        self.bootstrap = ",".join(f"{address}:{port}" for port in (9092, 9093, 9094))
+        self._environment = os.environ | {
+            "WIREKAFKA_IMAGE": image,
+            "ZOOKEEPER_IMAGE": zookeeper_image,
+            "KAFKA_BIND": address,
+            "KAFKA_HOST": address,
+        }
+
+    def run(self, *arguments: str, timeout_s: float = 300) -> str:
+        """Runs `docker compose` with the arguments; returns its standard output."""
+        command = ["docker", "compose", "--project-name", self.project, "--file", str(COMPOSE_FILE), *arguments]
+        done = subprocess.run(command, env=self._environment, capture_output=True, text=True, timeout=timeout_s, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+
+@pytest.fixture(scope="module")
+def zookeeper_image(image: str) -> Iterator[str]:
+    """Returns the name of the image with ZooKeeper, built from the checkout."""
+    name = f"wirekafka-zookeeper-test-{os.urandom(4).hex()}"
+    dockerfile = "zookeeper.Dockerfile"
+    made = DockerImage(
+        ROOT / "docker", tag=name, dockerfile_path=dockerfile, network_mode="host", labels={"wirekafka.test": name}
+    )
+    with closing(made.get_docker_client().client):
+        try:
+            made.build()
+        except BuildError as error:
+            pytest.skip(f"the image of ZooKeeper cannot be built, which needs a mirror of Debian: {error}")
+        yield name
+        made.remove()
+
+
+@pytest.fixture
+def compose(image: str, zookeeper_image: str, address: str) -> Iterator[Compose]:
+    """Runs the cluster, and removes all of it at the end."""
+    if subprocess.run(["docker", "compose", "version"], capture_output=True, check=False).returncode:
+        pytest.skip("docker compose is not installed")
+    made = Compose(image, zookeeper_image, address)
+    try:
+        made.run("up", "--no-build", "--detach", "--wait")
+        yield made
+    finally:
+        made.run("down", "--volumes", "--timeout", "5")
+
+
+def test_cluster_of_compose_is_reached_from_the_host_and_from_containers_and_survives_a_broker(
+    compose: Compose, image: str
+) -> None:
+    def describe() -> str:
+        command = "wirekafka cluster describe --bootstrap-server kafka1:19092"
+        return compose.run("exec", "--no-TTY", "kafka1", "sh", "-c", f"{command} || true")
+
+    wait_until(lambda: "3 brokers, controller" in describe(), timeout_s=60, what="the cluster has three brokers", poll_s=1)
+    produce(compose.bootstrap)
+    compose.run("kill", "kafka2")
+    assert consume(compose.bootstrap) == VALUES
+    client = DockerContainer(image, entrypoint=["python", "-c", CLIENT, "kafka1:19092,kafka3:19092"])
+    client = client.with_kwargs(network=f"{compose.project}_default")
+    client = client.with_volume_mapping(str(KAFKA_PYTHON), "/client/kafka", "ro").with_env("PYTHONPATH", "/client")
+    with client as other:
+        assert other.get_wrapped_container().wait(timeout=60)["StatusCode"] == 0, other.get_logs()[1].decode()
+        assert other.get_logs()[0].split()[-1] == str(len(VALUES)).encode()
+    compose.run("start", "kafka2")
+    wait_until(lambda: "all in sync" in describe(), timeout_s=60, what="all replicas are in sync again", poll_s=1)
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_settings_of_compose_are_those_of_a_member_with_two_listeners(number: int) -> None:
+    text = COMPOSE_FILE.read_text().replace("${KAFKA_HOST:-localhost}", "localhost")
+    service = text.partition(f"  kafka{number}:\n")[2].partition("\n\n")[0]
+    overrides = dict(each.split("=", 1) for each in re.findall(r"--set=(\S+)", service))
+    config = BrokerConfig.load(COMPOSE_FILE.with_name("compose.server.properties"), overrides)
+    assert config.node_id == number
+    assert config.rack == f"rack{number}"
+    assert {name: str(each) for name, each in config.advertised_listeners.items()} == {
+        "INTERNAL": f"INTERNAL://kafka{number}:19092",
+        "EXTERNAL": f"EXTERNAL://localhost:{9091 + number}",
+    }
+    assert config.inter_broker_listener == "INTERNAL"
+    assert f"}}:{9091 + number}:9092" in service
 
 
 @pytest.mark.parametrize("host", ["unix:///{folder}/absent.sock", "tcp://127.0.0.1:1"])
