@@ -10,16 +10,20 @@ from __future__ import annotations
 
 import re
 import textwrap
+from collections.abc import Mapping
 from pathlib import Path
 
 import click
 
 from wirekafka import clock
-from wirekafka.api.cluster_versions import CLUSTER_VERSIONS
+from wirekafka.api.cluster_versions import CLUSTER_VERSIONS, newest_versions
 from wirekafka.api.registry import Api, all_apis, versions_without_limits
 from wirekafka.config.documentation import configuration_page
 from wirekafka.coordinator import patterns, state_topic
+from wirekafka.coordinator.groups.modern import live_topics
 from wirekafka.coordinator.share_delivery import share_partition
+from wirekafka.coordinator.share_state import coordinator as share_coordinator
+from wirekafka.coordinator.share_state import persister
 from wirekafka.coordinator.transactions import remote_markers, remote_verification
 from wirekafka.log import validation
 from wirekafka.log.compaction import passes
@@ -83,20 +87,32 @@ MODULES = {
     "Coordinators in a cluster": state_topic,
     "Markers of transactions in a cluster": remote_markers,
     "Verification of transactions in a cluster": remote_verification,
+    "Topics of groups in a cluster": live_topics,
+    "State of share groups in a cluster": share_coordinator,
+    "Requests for the state of share groups": persister,
 }
 """The modules with differences that are not APIs, by the heading of their section."""
 
 
+ALL_FEATURES = newest_versions(lambda name: 99)
+
+
 def api_table() -> str:
-    """Returns the README's table with a row for each API: key, API, and the versions that each kind of broker serves."""
+    """Returns the README's table with a row for each API: key, API, and the versions that each kind of broker serves.
+
+    The last column is that of a member of a cluster that has finalized all features at their newest levels.
+    """
+    kinds = (None, CLUSTER_VERSIONS, ALL_FEATURES)
     rows = [
-        f"| {api.key} | {api.name} | {_versions(api, is_member=False)} | {_versions(api, is_member=True)} |" for api in all_apis()
+        " | ".join([f"| {api.key}", api.name, *(_versions(api, newest) for newest in kinds), ""]).rstrip() for api in all_apis()
     ]
-    return "\n".join(["| key | API | without a cluster | member of a cluster |", "|---|---|---|---|", *rows])
+    return "\n".join(
+        ["| key | API | without a cluster | member of a cluster | with all features |", "|---|---|---|---|---|", *rows]
+    )
 
 
-def _versions(api: Api, *, is_member: bool) -> str:
-    served = versions_without_limits(api.key, api.versions[0], api.versions[-1], newest=CLUSTER_VERSIONS if is_member else None)
+def _versions(api: Api, newest: Mapping[int, int] | None) -> str:
+    served = versions_without_limits(api.key, api.versions[0], api.versions[-1], newest=newest)
     return f"{served[0]}-{served[-1]}" if served else ""
 
 

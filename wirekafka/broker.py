@@ -49,6 +49,14 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 
+COORDINATORS = {
+    GROUP_METADATA_TOPIC: "groups",
+    TRANSACTION_STATE_TOPIC: "transactions",
+    SHARE_STATE_TOPIC: "share_groups",
+}
+"""The attributes of `Broker` that are created with the coordinator of a topic."""
+
+
 class Client(Protocol):
     """The properties of a client that the broker needs to choose the address that it advertises."""
 
@@ -220,7 +228,9 @@ class Broker:
             self.reply_gate,
             self._run_in_slices,
         )
-        if self._is_loaded:
+        if self._cluster is not None:
+            made.join_cluster(self._cluster)
+        elif self._is_loaded:
             made.load()
         return made
 
@@ -288,7 +298,9 @@ class Broker:
 
         Source: RequestHandlerHelper.onLeadershipChange (updatedFollowers), KafkaApis.handleStopReplicaRequest.
         """
-        is_created = {GROUP_METADATA_TOPIC: "groups", TRANSACTION_STATE_TOPIC: "transactions"}.get(partition.topic) in vars(self)
+        if "share_groups" in vars(self):
+            self.share_groups.partitions.unload_partition(partition.topic_id, partition.index)
+        is_created = COORDINATORS.get(partition.topic) in vars(self)
         coordinator = self._coordinator_of(partition.topic) if is_created else None
         if coordinator is not None:
             coordinator.unload_partition(partition.index, leader_epoch)
@@ -298,10 +310,12 @@ class Broker:
         match topic:
             case "__consumer_offsets":
                 # The groups of each type register with the group coordinator before a log is read.
-                _ = self.consumer_groups
+                _ = self.consumer_groups, self.share_groups
                 return self.groups
             case "__transaction_state":
                 return self.transactions
+            case "__share_group_state":
+                return self.share_groups.states
             case _:
                 return None
 

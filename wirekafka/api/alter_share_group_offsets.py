@@ -78,7 +78,7 @@ def alter_share_group_offsets(
     return broker.reply_gate.run_in_slices(broker.slices, lambda: _alteration(broker, call))
 
 
-def _alteration(broker: Broker, call: Call[AlterShareGroupOffsetsRequest]) -> Work[AlterShareGroupOffsetsResponse]:
+def _alteration(broker: Broker, call: Call[AlterShareGroupOffsetsRequest]) -> Work[AlterShareGroupOffsetsResponse | Pending[Any]]:
     request = call.request
     start_offsets: dict[str, dict[int, int]] = {}
     responses = []
@@ -100,5 +100,6 @@ def _alteration(broker: Broker, call: Call[AlterShareGroupOffsetsRequest]) -> Wo
             yield
         responses.append(response)
         yield
-    yield from broker.share_groups.alter_offsets(request.group_id, start_offsets)
-    return AlterShareGroupOffsetsResponse(responses=responses)
+    altering = yield from broker.share_groups.alter_offsets(request.group_id, start_offsets)
+    whole = AlterShareGroupOffsetsResponse(responses=responses)
+    return whole if altering is None else altering.map(lambda error: whole if error is None else error)

@@ -12,12 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from wirekafka.metadata.features import GROUP_VERSION, TRANSACTION_VERSION
+from wirekafka.metadata.features import GROUP_VERSION, SHARE_VERSION, TRANSACTION_VERSION
 
 CONTROLLER_REQUESTS = frozenset({4, 5, 6})
 """LeaderAndIsr, StopReplica and UpdateMetadata, by API key."""
 
-MEMBERS_ONLY = CONTROLLER_REQUESTS | {7, 56, 67}
+SHARE_STATE_REQUESTS = frozenset({83, 84, 85, 86, 87})
+"""The requests by which brokers use the state of share groups, by API key."""
+
+MEMBERS_ONLY = CONTROLLER_REQUESTS | SHARE_STATE_REQUESTS | {7, 56, 67}
 """The requests between brokers that only a member of a cluster serves, by API key; also ControlledShutdown, AlterPartition and
 AllocateProducerIds, which a broker sends to the one that it takes for the controller."""
 
@@ -83,6 +86,22 @@ FEATURE_VERSIONS: dict[str, dict[int, dict[int, int]]] = {
         1: {
             68: 1,  # ConsumerGroupHeartbeat
             69: 1,  # ConsumerGroupDescribe
+        }
+    },
+    SHARE_VERSION: {
+        1: {
+            76: 1,  # ShareGroupHeartbeat
+            77: 1,  # ShareGroupDescribe
+            78: 2,  # ShareFetch
+            79: 2,  # ShareAcknowledge
+            83: 0,  # InitializeShareGroupState
+            84: 0,  # ReadShareGroupState
+            85: 1,  # WriteShareGroupState
+            86: 0,  # DeleteShareGroupState
+            87: 1,  # ReadShareGroupStateSummary
+            90: 1,  # DescribeShareGroupOffsets
+            91: 0,  # AlterShareGroupOffsets
+            92: 0,  # DeleteShareGroupOffsets
         }
     },
     TRANSACTION_VERSION: {

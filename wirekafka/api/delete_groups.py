@@ -15,6 +15,7 @@ Source: GroupCoordinatorShard.deleteGroups, KafkaApis.handleDeleteGroupsRequest.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from wirekafka.api.registry import Call, serves
@@ -44,21 +45,33 @@ class DeleteGroupsResponse(Message):
 @serves(42, DeleteGroupsRequest, DeleteGroupsResponse, versions=range(3), flexible_since=2)
 def delete_groups(broker: Broker, call: Call[DeleteGroupsRequest]) -> DeleteGroupsResponse | Pending[Any]:
     """Deletes each group of the request."""
-    return broker.reply_gate.run_in_slices(broker.slices, lambda: _deletion(broker, call))
+    names = [name for name in call.request.groups_names if call.is_authorized(Operation.DELETE, Resource.group(name))]
+    deleting = broker.share_groups.delete_states_elsewhere(names)
+    if deleting is None:
+        return broker.reply_gate.run_in_slices(broker.slices, lambda: _deletion(broker, call, {}))
+    return deleting.map(lambda errors: broker.reply_gate.run_late(broker.slices, lambda: _deletion(broker, call, errors)))
 
 
-def _deletion(broker: Broker, call: Call[DeleteGroupsRequest]) -> Work[DeleteGroupsResponse]:
+def _deletion(
+    broker: Broker, call: Call[DeleteGroupsRequest], errors: Mapping[str, KafkaError | None]
+) -> Work[DeleteGroupsResponse]:
+    """Deletes the groups, except those whose states on other brokers could not be deleted."""
     results = []
     for name in dict.fromkeys(call.request.groups_names):
-        results.append((yield from _delete(broker, call, name)))
+        results.append((yield from _delete(broker, call, name, errors)))
         yield
     return DeleteGroupsResponse(results=results)
 
 
-def _delete(broker: Broker, call: Call[DeleteGroupsRequest], group_id: str) -> Work[DeletableGroupResult]:
+def _delete(
+    broker: Broker, call: Call[DeleteGroupsRequest], group_id: str, errors: Mapping[str, KafkaError | None]
+) -> Work[DeletableGroupResult]:
     try:
         call.authorize(Operation.DELETE, Resource.group(group_id))
-        yield from broker.share_groups.delete_state(group_id)
+        refusal = errors.get(group_id)
+        if refusal is not None:
+            raise refusal
+        yield from broker.share_groups.delete_state(group_id, is_deleted_elsewhere=group_id in errors)
         yield from broker.groups.delete_group(group_id)
     except KafkaError as error:
         return DeletableGroupResult(group_id=group_id, error_code=error.code)

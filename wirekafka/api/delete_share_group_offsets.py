@@ -19,15 +19,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 from wirekafka.api.registry import Call, serves
+from wirekafka.coordinator.share_state.persister import gather
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.metadata.features import SHARE_VERSION
 from wirekafka.metadata.operations import Operation, Resource
 from wirekafka.names import ZERO_TOPIC_ID
+from wirekafka.pending import Pending, Work
 from wirekafka.wire.types import Int16, Int32, Message, NullableString, String, Uuid, nullable
 
 if TYPE_CHECKING:
     from wirekafka.broker import Broker
-    from wirekafka.pending import Pending, Work
 
 
 class DeleteShareGroupOffsetsRequestTopic(Message):
@@ -67,16 +68,33 @@ def delete_share_group_offsets(
     return broker.reply_gate.run_in_slices(broker.slices, lambda: _deletion(broker, call))
 
 
-def _deletion(broker: Broker, call: Call[DeleteShareGroupOffsetsRequest]) -> Work[DeleteShareGroupOffsetsResponse]:
+Deleting = list[tuple[DeleteShareGroupOffsetsResponseTopic, Pending[KafkaError | None]]]
+"""The topics whose states other brokers delete."""
+
+
+def _deletion(
+    broker: Broker, call: Call[DeleteShareGroupOffsetsRequest]
+) -> Work[DeleteShareGroupOffsetsResponse | Pending[DeleteShareGroupOffsetsResponse]]:
     response = DeleteShareGroupOffsetsResponse()
+    deleting: Deleting = []
     for topic in call.request.topics:
-        response.responses.append((yield from _deleted(broker, call, call.request.group_id, topic.topic_name)))
+        response.responses.append((yield from _deleted(broker, call, call.request.group_id, topic.topic_name, deleting)))
         yield
-    return response
+    if not deleting:
+        return response
+    by_name = {each.topic_name: (each, pending) for each, pending in deleting}
+
+    def note(errors: dict[str, KafkaError | None]) -> DeleteShareGroupOffsetsResponse:
+        for name, error in errors.items():
+            if error is not None:
+                _refuse(by_name[name][0], error)
+        return response
+
+    return gather({name: pending for name, (_, pending) in by_name.items()}).map(note)
 
 
 def _deleted(
-    broker: Broker, call: Call[DeleteShareGroupOffsetsRequest], group_id: str, name: str
+    broker: Broker, call: Call[DeleteShareGroupOffsetsRequest], group_id: str, name: str, deleting: Deleting
 ) -> Work[DeleteShareGroupOffsetsResponseTopic]:
     response = DeleteShareGroupOffsetsResponseTopic(topic_name=name)
     try:
@@ -84,11 +102,17 @@ def _deleted(
         topic = broker.topics.get(name)
         is_known = yield from broker.share_groups.delete_offsets(group_id, topic)
     except KafkaError as error:
-        response.error_code, response.error_message = error.code, error.message
+        _refuse(response, error)
         return response
+    if isinstance(is_known, Pending):
+        deleting.append((response, is_known))
     if is_known:
         response.topic_id = topic.topic_id
     else:
         response.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         response.error_message = "There is no offset information to delete."
     return response
+
+
+def _refuse(response: DeleteShareGroupOffsetsResponseTopic, error: KafkaError) -> None:
+    response.error_code, response.error_message = error.code, error.message

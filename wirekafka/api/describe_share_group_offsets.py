@@ -33,6 +33,7 @@ from wirekafka.wire.types import Int16, Int32, Int64, Message, NullableString, S
 if TYPE_CHECKING:
     from wirekafka.broker import Broker
     from wirekafka.coordinator.groups.share.requests import ShareOffset
+    from wirekafka.coordinator.share_delivery.cluster_states import LookedUp
 
 NOT_KNOWN = -1
 
@@ -83,29 +84,44 @@ def describe_share_group_offsets(
     broker: Broker, call: Call[DescribeShareGroupOffsetsRequest]
 ) -> DescribeShareGroupOffsetsResponse | Pending[Any]:
     """Describes the share-partition start offsets of each group of the request."""
-    return broker.reply_gate.run_in_slices(broker.slices, lambda: _description(broker, call))
+    looking_up = None
+    if broker.topics.features.level(SHARE_VERSION):
+        looking_up = broker.share_groups.look_up_offsets({group.group_id: _wanted(group) for group in call.request.groups})
+    if looking_up is None:
+        return broker.reply_gate.run_in_slices(broker.slices, lambda: _description(broker, call, None))
+    return looking_up.map(lambda found: broker.reply_gate.run_late(broker.slices, lambda: _description(broker, call, found)))
 
 
-def _description(broker: Broker, call: Call[DescribeShareGroupOffsetsRequest]) -> Work[DescribeShareGroupOffsetsResponse]:
+def _wanted(asked: DescribeShareGroupOffsetsRequestGroup) -> dict[str, list[int]] | None:
+    """Returns the partitions of a group by topic name; None for all that are initialized."""
+    return None if asked.topics is None else {topic.topic_name: topic.partitions for topic in asked.topics}
+
+
+def _description(
+    broker: Broker, call: Call[DescribeShareGroupOffsetsRequest], looked_up: LookedUp | None
+) -> Work[DescribeShareGroupOffsetsResponse]:
     asked: dict[str, DescribeShareGroupOffsetsRequestGroup] = {}
     for group in call.request.groups:
         asked.setdefault(group.group_id, group)
     groups = []
     for group in asked.values():
-        groups.append((yield from _described(broker, call, group)))
+        groups.append((yield from _described(broker, call, group, looked_up)))
         yield
     return DescribeShareGroupOffsetsResponse(groups=groups)
 
 
 def _described(
-    broker: Broker, call: Call[DescribeShareGroupOffsetsRequest], asked: DescribeShareGroupOffsetsRequestGroup
+    broker: Broker,
+    call: Call[DescribeShareGroupOffsetsRequest],
+    asked: DescribeShareGroupOffsetsRequestGroup,
+    looked_up: LookedUp | None,
 ) -> Work[DescribeShareGroupOffsetsResponseGroup]:
     if not broker.topics.features.level(SHARE_VERSION):
         return DescribeShareGroupOffsetsResponseGroup(group_id=asked.group_id, error_code=ErrorCode.UNSUPPORTED_VERSION)
     try:
         call.authorize(Operation.DESCRIBE, Resource.group(asked.group_id))
-        wanted = None if asked.topics is None else {topic.topic_name: topic.partitions for topic in asked.topics}
-        described = yield from broker.share_groups.describe_offsets(asked.group_id, wanted)
+        wanted = _wanted(asked)
+        described = yield from broker.share_groups.describe_offsets(asked.group_id, wanted, looked_up)
     except KafkaError as error:
         return DescribeShareGroupOffsetsResponseGroup(group_id=asked.group_id, error_code=error.code)
     topics = []

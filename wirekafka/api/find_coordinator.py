@@ -28,8 +28,9 @@ from wirekafka.api.registry import Call, serves
 from wirekafka.coordinator.hashing import partition_for
 from wirekafka.coordinator.share_state.records import ShareKey
 from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.metadata.features import SHARE_VERSION
 from wirekafka.metadata.operations import CLUSTER, Operation, Resource
-from wirekafka.names import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
+from wirekafka.names import GROUP_METADATA_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_STATE_TOPIC
 from wirekafka.pending import Pending, Work
 from wirekafka.wire.types import Int8, Int16, Int32, Message, NullableString, String, nullable, since, until
 
@@ -38,8 +39,8 @@ if TYPE_CHECKING:
     from wirekafka.membership.member import Member
 
 SHARE = 2
-STATE_TOPICS = {0: GROUP_METADATA_TOPIC, 1: TRANSACTION_STATE_TOPIC}
-"""The topics with the state of groups and of transactional ids, by the type of the key."""
+STATE_TOPICS = {0: GROUP_METADATA_TOPIC, 1: TRANSACTION_STATE_TOPIC, SHARE: SHARE_STATE_TOPIC}
+"""The topics with the state of groups, of transactional ids and of share partitions, by the type of the key."""
 
 FIRST_VERSION_WITH_SEVERAL_KEYS = 4
 FIRST_VERSION_WITH_SHARE_PARTITIONS = 6
@@ -98,7 +99,7 @@ def _coordinator(broker: Broker, call: Call[FindCoordinatorRequest], key: str) -
     except KafkaError as error:
         return _nobody(key, error.code, None)
     if broker.member is not None:
-        return _leader(broker.member, call, key)
+        return _leader(broker, broker.member, call, key)
     match call.request.key_type:
         case 0:
             is_available, kind = broker.groups.is_available(key), "group"
@@ -117,13 +118,19 @@ def _coordinator(broker: Broker, call: Call[FindCoordinatorRequest], key: str) -
     return Coordinator(key=key, node_id=broker.node_id, host=host, port=port, error_message=None)
 
 
-def _leader(member: Member, call: Call[FindCoordinatorRequest], key: str) -> Coordinator:
+def _leader(broker: Broker, member: Member, call: Call[FindCoordinatorRequest], key: str) -> Coordinator:
     """Returns the leader of the partition that has the state of a key, by the image of the cluster."""
-    name = STATE_TOPICS.get(call.request.key_type)
-    if name is None:
-        is_known = call.request.key_type == SHARE and call.version >= FIRST_VERSION_WITH_SHARE_PARTITIONS
-        code = ErrorCode.COORDINATOR_NOT_AVAILABLE if is_known else ErrorCode.INVALID_REQUEST
-        return _nobody(key, code, f"this cluster has no coordinators of type {call.request.key_type}")
+    key_type = call.request.key_type
+    name = STATE_TOPICS.get(key_type)
+    if name is None or (key_type == SHARE and call.version < FIRST_VERSION_WITH_SHARE_PARTITIONS):
+        return _nobody(key, ErrorCode.INVALID_REQUEST, f"this cluster has no coordinators of type {key_type}")
+    if key_type == SHARE:
+        if not broker.topics.features.level(SHARE_VERSION):
+            return _nobody(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "share groups are off in this cluster")
+        try:
+            ShareKey.parse(key)
+        except ValueError as error:
+            return _nobody(key, ErrorCode.INVALID_REQUEST, str(error))
     partition_count = member.image.partition_count(name)
     if partition_count is None:
         member.controller.create_topics([name])

@@ -31,6 +31,11 @@ GATED = frozenset(
         77,  # ShareGroupDescribe
         78,  # ShareFetch
         79,  # ShareAcknowledge
+        83,  # InitializeShareGroupState
+        84,  # ReadShareGroupState
+        85,  # WriteShareGroupState
+        86,  # DeleteShareGroupState
+        87,  # ReadShareGroupStateSummary
         90,  # DescribeShareGroupOffsets
         91,  # AlterShareGroupOffsets
         92,  # DeleteShareGroupOffsets

@@ -38,6 +38,7 @@ from wirekafka.wire.types import Bool, Int8, Int16, Int32, Int64, Message, Nulla
 if TYPE_CHECKING:
     from wirekafka.broker import Broker
     from wirekafka.pending import Pending, Work
+    from wirekafka.replication.partition import Partition
 
 LONGEST_MEMBER_ID = 36
 
@@ -203,10 +204,20 @@ def _refusal(
         call.authorize(Operation.READ, Resource.topic(broker.topics.get(topic_id).name))
         if not _are_sound(said, is_renewal=is_renewal):
             raise KafkaError(ErrorCode.INVALID_REQUEST)
-        broker.topics.find_partition(topic_id, index)
+        check_leader(broker, broker.topics.find_partition(topic_id, index))
     except KafkaError as error:
         return KafkaError(error.code)  # Kafka gives no message in this case
     return None
+
+
+def check_leader(broker: Broker, partition: Partition) -> None:
+    """Raises unless this broker leads the partition; one that is closed finds its error later.
+
+    Raises:
+        KafkaError: NOT_LEADER_OR_FOLLOWER.
+    """
+    if partition.leader != broker.node_id and not partition.is_gone:
+        raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
 
 def _are_sound(said: list[Acknowledgement], *, is_renewal: bool) -> bool:

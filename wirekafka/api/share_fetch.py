@@ -45,6 +45,7 @@ from wirekafka.api.share_acknowledge import (
     LeaderIdAndEpoch,
     NodeEndpoint,
     acknowledge_all,
+    check_leader,
     session_key,
 )
 from wirekafka.coordinator.share_delivery.acquisition import AcquireMode
@@ -183,15 +184,21 @@ def _fetch(broker: Broker, call: Call[ShareFetchRequest], key: SessionKey) -> Wo
         found = unknown | {(name.topic_id, name.partition): fetched for name, fetched in result.items()}
         return broker.slices.run(_response(broker, key, found, errors, session, is_new=is_new))
 
-    return (yield from _start(broker, call, wish, answer))
+    return (yield from _start(broker, wish, answer))
 
 
-def _start(
-    broker: Broker,
-    call: Call[ShareFetchRequest],
-    wish: FetchWish,
-    answer: Callable[[FetchResult], ShareFetchResponse | Pending[Any]],
-) -> Work[Pending[Any]]:
+Answer = Callable[[FetchResult], ShareFetchResponse | Pending[Any]]
+
+
+def _start(broker: Broker, wish: FetchWish, answer: Answer) -> Work[Pending[Any]]:
+    """Loads the share partitions, and starts the fetch. In a cluster their states are read from the share coordinators first."""
+    reading = broker.share_groups.read_states(wish.partitions)
+    if reading is None:
+        return (yield from _start_known(broker, wish, answer))
+    return reading.map(lambda _: broker.reply_gate.run_late(broker.slices, lambda: _start_known(broker, wish, answer)))
+
+
+def _start_known(broker: Broker, wish: FetchWish, answer: Answer) -> Work[Pending[Any]]:
     """Loads the share partitions, and starts the fetch; where a group begins at a time, the offset is searched first."""
     searches = TimestampSearches(broker)
     found: dict[ShareKey, tuple[Partition, ListOffsetsPartitionResponse]] = {}
@@ -205,18 +212,15 @@ def _start(
             for name, (partition, answer) in found.items()
             if not answer.error_code
         }
-        yield from broker.share_groups.partitions.load_all(wish.partitions, starts)
-        return (yield from broker.share_groups.fetches.fetch(wish)).map(answer)
-
-    def begin_late(_: object) -> Any:
-        try:
-            return broker.reply_gate.handle(lambda *_: broker.reply_gate.run_in_slices(broker.slices, begin), broker, call)
-        except Exception as error:  # noqa: BLE001 - the dispatcher answers it, whatever it is
-            return error
+        partitions = broker.share_groups.partitions
+        yield from partitions.load_all(wish.partitions, starts)
+        pending = yield from broker.share_groups.fetches.fetch(wish)
+        partitions.forget_unused(wish.partitions)
+        return pending.map(answer)
 
     ended = searches.answer(ListOffsetsResponse())
     if isinstance(ended, Pending):
-        return ended.map(begin_late)
+        return ended.map(lambda _: broker.reply_gate.run_late(broker.slices, begin))
     return (yield from begin())
 
 
@@ -286,6 +290,7 @@ def _sorted_out(
         try:
             partition = broker.topics.find_partition(topic_id, index)
             call.authorize(Operation.READ, Resource.topic(partition.topic))
+            check_leader(broker, partition)
         except KafkaError as error:
             unknown[topic_id, index] = Fetched(KafkaError(error.code))  # Kafka gives no message in this case
         else:

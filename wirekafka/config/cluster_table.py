@@ -141,6 +141,13 @@ _REPLICATION = (
         "The number of replicas of __transaction_state.",
         at_least(1),
     ),
+    Setting(
+        "share.coordinator.state.topic.replication.factor",
+        Type.SHORT,
+        3,
+        "The number of replicas of __share_group_state.",
+        at_least(1),
+    ),
     Setting("num.replica.fetchers", Type.INT, 1, "How many connections fetch from each leader.", at_least(1)),
     Setting(
         "replica.fetch.backoff.ms", Type.INT, 1000, "How long a follower pauses after a failed fetch of a partition.", at_least(0)

@@ -26,7 +26,6 @@ _ZOOKEEPER = "a member of a cluster has the settings of ZooKeeper that are in it
 _LISTENERS = "a member of a cluster serves the requests of the controller on every listener"
 _COMMITS = "a commit is answered when all in-sync replicas have it, and is refused after offsets.commit.timeout.ms"
 _CONNECTIONS = "an attempt to connect to another broker has the time of a request, and is repeated with a pause"
-_SHARE_STATE = "share groups are served without zookeeper.connect only, where there is one broker"
 _TRANSACTIONS = "a partition is added to a transaction in the same call that writes to it"
 _PROTOCOLS = "there are no streams groups"
 _METRICS = "there are no metrics and no telemetry yet"
@@ -86,9 +85,8 @@ WITHOUT_EFFECT: dict[str, str] = {
     "share.coordinator.threads": _THREADS,
     "share.coordinator.append.linger.ms": _THREADS,
     "share.coordinator.cached.buffer.max.bytes": _THREADS,
-    "share.coordinator.write.timeout.ms": _SHARE_STATE,
+    "share.coordinator.write.timeout.ms": _COMMITS,
     "share.coordinator.load.buffer.size": "__share_group_state is read batch by batch",
-    "share.coordinator.state.topic.replication.factor": _SHARE_STATE,
     "metric.reporters": _METRICS,
     "metrics.*": _METRICS,
     "auto.include.jmx.reporter": _METRICS,

@@ -35,9 +35,11 @@ class CoordinatorCluster:
     Args:
         is_hosted: whether this broker has a replica of a partition in a directory that can be used.
         verifies_transactions: whether all brokers serve AddPartitionsToTxn 4, which verifies partitions (release 3.5 and later).
+        create_topic: asks the controller for a topic in which coordinators keep their state.
 
     Attributes:
         node_id: the id of this broker.
+        create_topic: see above.
     """
 
     def __init__(
@@ -48,8 +50,10 @@ class CoordinatorCluster:
         *,
         is_hosted: Callable[[TopicPartition], bool],
         verifies_transactions: bool = True,
+        create_topic: Callable[[str], object] = lambda name: None,
     ) -> None:
         self.node_id = node_id
+        self.create_topic = create_topic
         self.verifies_transactions = verifies_transactions
         self._image = image
         self._is_hosted = is_hosted

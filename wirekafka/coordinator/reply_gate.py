@@ -142,6 +142,17 @@ class ReplyGate:
         finally:
             self.noted = former
 
+    def run_late(self, slices: SliceRunner, make_work: Callable[[], Work[P]]) -> P | Pending[Any] | Exception:
+        """Runs the rest of a handler's work in slices, after the handler has waited for another broker.
+
+        Args, Returns: as `run_in_slices`; or the exception of the first slice, which the dispatcher answers.
+        """
+        try:
+            response: P | Pending[Any] = self.handle(lambda *_: self.run_in_slices(slices, make_work), None, None)
+        except Exception as error:  # noqa: BLE001 - the dispatcher answers it, whatever it is
+            return error
+        return response
+
     def run_in_slices(self, slices: SliceRunner, make_work: Callable[[], Work[P]]) -> P | Pending[Any]:
         """Runs a handler's long work in slices; a handler whose API is gated calls this instead of `Slices.run`.
 

@@ -24,7 +24,7 @@ from wirekafka.config import BrokerConfig
 from wirekafka.errors import ErrorCode
 from wirekafka.metadata.internal_topics import INTERNAL
 from wirekafka.metadata.topic_names import is_valid_topic_name
-from wirekafka.names import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
+from wirekafka.names import GROUP_METADATA_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_STATE_TOPIC
 from wirekafka.wire.messages.create_topics import (
     CREATE_TOPICS,
     CreatableTopic,
@@ -46,6 +46,7 @@ MOST_FAILURES = 1_000
 REPLICATION_FACTORS = {
     GROUP_METADATA_TOPIC: "offsets.topic.replication.factor",
     TRANSACTION_STATE_TOPIC: "transaction.state.log.replication.factor",
+    SHARE_STATE_TOPIC: "share.coordinator.state.topic.replication.factor",
 }
 """The settings of the internal topics that a cluster with ZooKeeper has."""
 

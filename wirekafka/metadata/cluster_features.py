@@ -19,12 +19,12 @@ import structlog
 
 from wirekafka.config import BrokerConfig
 from wirekafka.faults import isolate
-from wirekafka.metadata.features import GROUP_VERSION, TRANSACTION_VERSION, Features, Levels, supported_features
+from wirekafka.metadata.features import GROUP_VERSION, SHARE_VERSION, TRANSACTION_VERSION, Features, Levels, supported_features
 from wirekafka.metadata.no_own_settings import NoOwnSettings
 
 log = structlog.get_logger(__name__)
 
-FEATURES_OF_MEMBERS = (GROUP_VERSION, TRANSACTION_VERSION)
+FEATURES_OF_MEMBERS = (GROUP_VERSION, SHARE_VERSION, TRANSACTION_VERSION)
 """The features that a cluster can finalize, in alphabetical order."""
 
 

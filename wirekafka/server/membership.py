@@ -193,7 +193,14 @@ def compose(
     verifies_transactions = RELEASES.index(config.inter_broker_release) >= RELEASES.index("3.5")
     is_hosted = partial(_is_hosted, cluster.topics)
     broker.join_cluster(
-        CoordinatorCluster(broker.node_id, image, peers, is_hosted=is_hosted, verifies_transactions=verifies_transactions)
+        CoordinatorCluster(
+            broker.node_id,
+            image,
+            peers,
+            is_hosted=is_hosted,
+            verifies_transactions=verifies_transactions,
+            create_topic=lambda name: controller.create_topics([name]),
+        )
     )
     return member
 

@@ -14,7 +14,7 @@ Source: kafka.server.share.SharePartitionManager, SharePartitionCache, SharePart
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from wirekafka.clock import Clock, Timer
     from wirekafka.config import GroupConfig
     from wirekafka.coordinator.share_state.batches import StateBatch
-    from wirekafka.coordinator.share_state.state_log import ShareStateLog
+    from wirekafka.coordinator.share_state.state import ShareState
     from wirekafka.pending import Work
     from wirekafka.replication.partition import Partition
     from wirekafka.replication.replica_manager import HostedTopics
@@ -44,6 +44,32 @@ class Waiting(Protocol):
 
     def on_available(self) -> None:
         """Is called when records may have become available."""
+
+
+class StoredStates(Protocol):
+    """The stored states of share partitions: a `ShareStateLog`, or in a cluster the `PersistedStates`."""
+
+    on_unload: list[Callable[[list[ShareKey]], object]]
+
+    def enter(self, key: ShareKey) -> None:
+        """Raises unless the state of a share partition is known.
+
+        Raises:
+            KafkaError: COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE, NOT_LEADER_OR_FOLLOWER.
+        """
+
+    def get(self, key: ShareKey) -> ShareState | None:
+        """Returns the state of a share partition; None if it was never initialized."""
+
+    def write(self, key: ShareKey, change: StateChange, leader_epoch: int) -> None:
+        """Stores a change of an initialized share partition.
+
+        Raises:
+            KafkaError: nothing is stored then.
+        """
+
+    def forget(self, key: ShareKey) -> None:
+        """Is called when a share partition is no longer in use."""
 
 
 class LoadedPartition:
@@ -81,12 +107,37 @@ class LoadedPartition:
 class SharePartitionManager:
     """The share partitions in use on one broker."""
 
-    def __init__(self, clock: Clock, topics: HostedTopics, states: ShareStateLog) -> None:
+    def __init__(self, clock: Clock, topics: HostedTopics, states: StoredStates) -> None:
         self._clock = clock
         self._topics = topics
         self._states = states
+        self._node_id: int | None = None
+        """The id of this broker in a cluster; None if this broker leads all partitions."""
         self._by_group: defaultdict[str, dict[ShareKey, LoadedPartition]] = defaultdict(dict)
         states.on_unload.append(self._unload_keys)
+
+    def join_cluster(self, states: StoredStates, node_id: int) -> None:
+        """Uses the states of a cluster, and only the partitions that this broker leads."""
+        self._states.on_unload.remove(self._unload_keys)
+        self._states = states
+        states.on_unload.append(self._unload_keys)
+        self._node_id = node_id
+
+    def unread(self, keys: Iterable[ShareKey]) -> dict[ShareKey, int]:
+        """Returns those share partitions that this broker leads and has not loaded, with their leader epochs."""
+        unread = {}
+        for key in keys:
+            loaded = self.find(key)
+            if loaded is None or loaded.partition.is_gone:
+                with suppress(KafkaError):
+                    unread[key] = self._partition_of(key).leader_epoch
+        return unread
+
+    def forget_unused(self, keys: Iterable[ShareKey]) -> None:
+        """Drops the states that were read for share partitions that could not be loaded."""
+        for key in keys:
+            if self.find(key) is None:
+                self._states.forget(key)
 
     def limits(self, group_id: str) -> Limits:
         """Returns the limits of a group, from its settings."""
@@ -138,7 +189,8 @@ class SharePartitionManager:
         """Returns a share partition, and loads it if it is not loaded.
 
         Raises:
-            KafkaError: UNKNOWN_TOPIC_OR_PARTITION; NOT_LEADER_OR_FOLLOWER while the broker closes; KAFKA_STORAGE_ERROR;
+            KafkaError: UNKNOWN_TOPIC_OR_PARTITION; NOT_LEADER_OR_FOLLOWER while the broker closes, if another broker leads the
+                partition, or if its state is not read in a cluster; KAFKA_STORAGE_ERROR;
                 COORDINATOR_NOT_AVAILABLE if its state is in a partition that is offline; UNKNOWN_SERVER_ERROR if the group was
                 never assigned the partition; OFFSET_NOT_AVAILABLE if the start offset is that of a time and `found_offset` is
                 None; the error of the append, if the start offset cannot be stored.
@@ -148,12 +200,7 @@ class SharePartitionManager:
             return loaded
         if loaded is not None:
             self.unload(loaded)
-        topic = self._topics.find_by_id(key.topic_id)
-        if topic is None or not 0 <= key.partition < len(topic.partitions):
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        partition = topic.partitions[key.partition]
-        if partition.is_gone:
-            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "The broker is closing.")
+        partition = self._partition_of(key)
         partition.check_online()
         self._states.enter(key)
         state = self._states.get(key)
@@ -173,6 +220,22 @@ class SharePartitionManager:
         loaded = self._by_group[key.group_id][key] = LoadedPartition(key, partition, share)
         self.follow_log(loaded)
         return loaded
+
+    def _partition_of(self, key: ShareKey) -> Partition:
+        """Returns the partition with the records of a share partition, which this broker leads.
+
+        Raises:
+            KafkaError: UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER.
+        """
+        topic = self._topics.find_by_id(key.topic_id)
+        if topic is None or not 0 <= key.partition < len(topic.partitions):
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        partition = topic.partitions[key.partition]
+        if partition.is_gone:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "The broker is closing.")
+        if self._node_id not in (None, partition.leader):
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "Another broker leads the partition.")
+        return partition
 
     def follow_log(self, loaded: LoadedPartition) -> None:
         """Drops the records before the log start offset."""
@@ -239,6 +302,13 @@ class SharePartitionManager:
             if loaded.key.topic_id == topic_id:
                 self.unload(loaded)
 
+    def unload_partition(self, topic_id: bytes, index: int) -> None:
+        """Unloads the share partitions of a partition that this broker no longer leads; their locks end."""
+        for group_id in tuple(self._by_group):
+            loaded = self.find(ShareKey(group_id, topic_id, index))
+            if loaded is not None:
+                self.unload(loaded)
+
     def _unload_keys(self, keys: Iterable[ShareKey]) -> None:
         """Unloads share partitions whose state is lost: changes that were not committed must be forgotten with the state."""
         for key in keys:
@@ -255,6 +325,7 @@ class SharePartitionManager:
         loaded.is_unloaded = True
         if loaded.timer is not None:
             loaded.timer.cancel()
+        self._states.forget(loaded.key)
         loaded.wake()
 
     def _expire_locks(self, loaded: LoadedPartition) -> None:

@@ -118,14 +118,19 @@ def from_values(values: list[StateBatchValue]) -> list[StateBatch]:
     """
     try:
         return [
-            StateBatch(value.first_offset, value.last_offset, _state_of(value.delivery_state), value.delivery_count)
+            StateBatch(value.first_offset, value.last_offset, state_of(value.delivery_state), value.delivery_count)
             for value in values
         ]
     except ValueError as error:
         raise ProtocolError(f"the state of a record is not known: {error}") from None
 
 
-def _state_of(number: int) -> RecordState:
+def state_of(number: int) -> RecordState:
+    """Returns the state with this number.
+
+    Raises:
+        ValueError: there is no such state.
+    """
     # In Apache Kafka 4.3 a record in the state ARCHIVING is copied elsewhere before it is archived.
     return RecordState.ARCHIVED if number == ARCHIVING else RecordState(number)
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 import structlog
@@ -34,6 +35,7 @@ from wirekafka.wire.compression import Compression
 if TYPE_CHECKING:
     from wirekafka.clock import Clock
     from wirekafka.config import BrokerConfig
+    from wirekafka.coordinator.cluster import CoordinatorCluster
     from wirekafka.coordinator.reply_gate import ReplyGate
     from wirekafka.replication.partition import Partition
     from wirekafka.replication.replica_manager import HostedTopic, HostedTopics
@@ -66,6 +68,7 @@ class ShareStateLog:
         self.on_unload: list[Callable[[list[ShareKey]], object]] = []
         self._clock = clock
         self._topics = topics
+        self._is_in_cluster = False
         self._run_in_slices = run_in_slices
         self._prune_interval_ms = config.integer("share.coordinator.state.topic.prune.interval.ms")
         self._cold_interval_ms = config.integer("share.coordinator.cold.partition.snapshot.interval.ms")
@@ -88,9 +91,36 @@ class ShareStateLog:
         self.state.load_all()
         if self._states.by_key:
             log.info("Loaded the state of share groups", share_partitions=len(self._states.by_key))
+        self._begin_background_work()
+
+    def _begin_background_work(self) -> None:
         self._topics.on_delete.append(self._on_topic_deleted)
         self._clock.call_later(self._prune_interval_ms, self._prune)
         self._clock.call_later(self._cold_interval_ms, self._snapshot_cold)
+
+    def join_cluster(self, cluster: CoordinatorCluster) -> None:
+        """Prepares for a cluster; the broker calls it instead of `load`. States are served once their partition is loaded."""
+        self._is_in_cluster = True
+        self.state.join_cluster(partial(cluster.partition_count, SHARE_STATE_TOPIC))
+        self._topics.on_change.append(lambda _: self.state.refresh_partition_count())
+        self._begin_background_work()
+
+    def load_partition(self, partition: Partition) -> None:
+        """Loads the states of a partition that this broker leads now, in slices.
+
+        Source: ShareCoordinatorService.onElection.
+        """
+        self.state.elect(partition, partition.leader_epoch)
+
+    def unload_partition(self, index: int, leader_epoch: int | None) -> None:
+        """Removes the states of a partition that this broker no longer leads, in slices.
+
+        Args:
+            leader_epoch: the epoch of the new leader; None if the partition is deleted.
+
+        Source: ShareCoordinatorService.onResignation.
+        """
+        self.state.resign(index, leader_epoch)
 
     # The interface for the executor (`StateMachine`)
 
@@ -111,7 +141,13 @@ class ShareStateLog:
             self._snapshot_offsets[index][record.key] = offset
 
     def on_loaded(self, index: int) -> Iterator[None]:
-        """See `StateMachine.on_loaded`: deletes the state of topics that no longer exist."""
+        """See `StateMachine.on_loaded`: deletes the state of topics that no longer exist.
+
+        A broker of a cluster may not know all topics yet, so it deletes the state of a topic only when it is told of the
+        deletion.
+        """
+        if self._is_in_cluster:
+            return iter(())
         self._run_in_slices(
             self._deletion_where([*self._snapshot_offsets[index]], lambda key: self._topics.find_by_id(key.topic_id) is None)
         )
@@ -138,6 +174,9 @@ class ShareStateLog:
     def get(self, key: ShareKey) -> ShareState | None:
         """Returns the state of a share partition; None if it was never initialized. The caller must not change it."""
         return self._states.by_key.get(key)
+
+    def forget(self, key: ShareKey) -> None:
+        """Does nothing when a share partition is unloaded, because its state stays here."""
 
     def partition_of(self, key: ShareKey) -> int:
         """Returns the partition of __share_group_state that holds a share partition."""

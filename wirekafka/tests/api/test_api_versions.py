@@ -77,7 +77,26 @@ def test_member_serves_what_finalized_features_need() -> None:
     assert served_versions(config, features.level) == served_versions(config)
     features.follow({name: levels.most for name, levels in features.supported.items()}, 3)
     served = {key: versions[-1] for key, versions in served_versions(config, features.level).items()}
-    assert served == CLUSTER_VERSIONS | {0: 12, 26: 5, 27: 2, 28: 5, 68: 1, 69: 1}
+    assert served == CLUSTER_VERSIONS | {
+        0: 12,
+        26: 5,
+        27: 2,
+        28: 5,
+        68: 1,
+        69: 1,
+        76: 1,
+        77: 1,
+        78: 2,
+        79: 2,
+        83: 0,
+        84: 0,
+        85: 1,
+        86: 0,
+        87: 1,
+        90: 1,
+        91: 0,
+        92: 0,
+    }
     features.follow({}, 4)
     assert served_versions(config, features.level) == served_versions(config)
 
@@ -90,6 +109,7 @@ def test_member_reports_its_features_and_their_epoch() -> None:
     assert (response.finalized_features, response.finalized_features_epoch) == ([], 0)
     assert {each.name: (each.min_version, each.max_version) for each in response.supported_features} == {
         "group.version": (0, 1),
+        "share.version": (0, 1),
         "transaction.version": (0, 2),
     }
     features.follow({"transaction.version": 2}, 5)

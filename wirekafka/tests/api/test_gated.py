@@ -15,6 +15,7 @@ from wirekafka.api.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequestPartition,
     AlterShareGroupOffsetsRequestTopic,
 )
+from wirekafka.api.cluster_versions import SHARE_STATE_REQUESTS
 from wirekafka.api.consumer_group_describe import ConsumerGroupDescribeRequest
 from wirekafka.api.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from wirekafka.api.delete_groups import DeleteGroupsRequest
@@ -49,6 +50,7 @@ from wirekafka.api.txn_offset_commit import (
     TxnOffsetCommitResponse,
 )
 from wirekafka.coordinator.groups.requests import CommitRequest, PartitionCommit
+from wirekafka.coordinator.share_state.records import ShareKey
 from wirekafka.coordinator.transactions.requests import InitRequest, ProducerIdentity
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.names import GROUP_METADATA_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_STATE_TOPIC
@@ -57,6 +59,21 @@ from wirekafka.replication.partition import Partition
 from wirekafka.tests.api import data_plane
 from wirekafka.tests.api.data_plane import Caller, batch, wait_for
 from wirekafka.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
+from wirekafka.wire.messages.share_group_state import (
+    DeletePartition,
+    DeleteShareGroupStateRequest,
+    DeleteTopic,
+    InitializePartition,
+    InitializeShareGroupStateRequest,
+    InitializeTopic,
+    ReadPartition,
+    ReadShareGroupStateRequest,
+    ReadShareGroupStateSummaryRequest,
+    ReadTopic,
+    WritePartition,
+    WriteShareGroupStateRequest,
+    WriteTopic,
+)
 from wirekafka.wire.types import Message
 
 INTERNAL = (GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, SHARE_STATE_TOPIC)
@@ -102,9 +119,12 @@ def leave_uncommitted(caller: Caller) -> None:
     """Appends a record that is not committed to each of the internal topics."""
     caller.broker.groups.commit_offsets(CommitRequest("other", [PartitionCommit("flights", 0, 1)]))
     caller.broker.transactions.init_producer_id(InitRequest("other", 1000))
+    caller.broker.share_groups.coordinator.initialize(ShareKey("s", SHARED, 0), 1, 0)
 
 
 TOPIC = "flights"
+SHARED = b"i" * 16
+"""The id of a topic with state of the share group `s`."""
 REQUESTS: dict[int, tuple[Message, int]] = {
     8: (
         OffsetCommitRequest(
@@ -172,6 +192,21 @@ REQUESTS: dict[int, tuple[Message, int]] = {
     69: (ConsumerGroupDescribeRequest(group_ids=["c"]), 0),
     76: (ShareGroupHeartbeatRequest(group_id="s", member_id="m", subscribed_topic_names=[TOPIC]), 1),
     77: (ShareGroupDescribeRequest(group_ids=["s"]), 1),
+    83: (
+        InitializeShareGroupStateRequest(
+            group_id="s", topics=[InitializeTopic(topic_id=SHARED, partitions=[InitializePartition(state_epoch=2)])]
+        ),
+        0,
+    ),
+    84: (ReadShareGroupStateRequest(group_id="s", topics=[ReadTopic(topic_id=SHARED, partitions=[ReadPartition()])]), 0),
+    85: (
+        WriteShareGroupStateRequest(
+            group_id="s", topics=[WriteTopic(topic_id=SHARED, partitions=[WritePartition(state_epoch=1)])]
+        ),
+        1,
+    ),
+    86: (DeleteShareGroupStateRequest(group_id="s", topics=[DeleteTopic(topic_id=SHARED, partitions=[DeletePartition()])]), 0),
+    87: (ReadShareGroupStateSummaryRequest(group_id="s", topics=[ReadTopic(topic_id=SHARED, partitions=[ReadPartition()])]), 1),
     90: (DescribeShareGroupOffsetsRequest(groups=[DescribeShareGroupOffsetsRequestGroup(group_id="s", topics=None)]), 0),
     91: (
         AlterShareGroupOffsetsRequest(
@@ -231,6 +266,8 @@ def test_coordinator_that_loses_its_partition_before_the_commit_says_so_and_forg
         assert ErrorCode.NOT_COORDINATOR in ([found.code] if isinstance(found, KafkaError) else set(errors_in(found)))
         if key in OF_TRANSACTIONS:
             assert not caller.broker.transactions._coordinator.transactions
+        elif key in SHARE_STATE_REQUESTS:
+            assert caller.broker.share_groups.states.get(ShareKey("s", SHARED, 0)) is None
         else:
             assert not caller.broker.groups.coordinator.groups
             assert not caller.broker.groups._timers

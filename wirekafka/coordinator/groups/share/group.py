@@ -29,6 +29,7 @@ from wirekafka.coordinator.groups.share.records import (
     StatePartitionsRecord,
 )
 from wirekafka.coordinator.groups.types import SHARE
+from wirekafka.coordinator.share_state.records import ShareKey
 from wirekafka.errors import ErrorCode, KafkaError
 
 
@@ -37,6 +38,8 @@ class ShareGroup(ModernGroup[ShareMember]):
 
     Attributes:
         initialized: the partitions whose state is in __share_group_state, so that they can be assigned.
+        initializing: in a cluster, the partitions whose state is being initialized (False), or has been since the last change
+            of `initialized` (True).
         change_count: increases with each record of the group.
     """
 
@@ -45,11 +48,12 @@ class ShareGroup(ModernGroup[ShareMember]):
     target_record = ShareTargetRecord
     target_epoch_record = ShareTargetEpochRecord
 
-    __slots__ = ("_is_assignment_pending", "_member_counts", "_uninitialized", "change_count", "initialized")
+    __slots__ = ("_is_assignment_pending", "_member_counts", "_uninitialized", "change_count", "initialized", "initializing")
 
     def __init__(self, group_id: str, partition: int, image: TopicImage) -> None:
         super().__init__(group_id, partition, image)
         self.initialized: InitializedTopics = {}
+        self.initializing: dict[ShareKey, bool] = {}
         self.change_count = 0
         # How many members have each partition in their target, by topic id and partition.
         self._member_counts: dict[bytes, dict[int, int]] = {}
@@ -206,6 +210,7 @@ class ShareGroup(ModernGroup[ShareMember]):
                 self._apply_current(record)
             case StatePartitionsRecord():
                 self.initialized = record.initialized or {}
+                self.initializing = {key: False for key, has_state in self.initializing.items() if not has_state}
 
     def _apply_member(self, record: ShareMemberRecord) -> None:
         former = self.members.get(record.member_id)
