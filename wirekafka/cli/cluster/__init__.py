@@ -15,10 +15,11 @@ from wirekafka.cli.cluster.balance import balance
 from wirekafka.cli.cluster.describe import describe
 from wirekafka.cli.cluster.errors import ClusterCommandError
 from wirekafka.cli.cluster.leave import leave
+from wirekafka.cli.cluster.start import start
 
 FAILED = 1
 
-COMMANDS: tuple[click.Command, ...] = (balance, describe, leave)
+COMMANDS: tuple[click.Command, ...] = (balance, describe, leave, start)
 
 
 class ClusterGroup(click.Group):

@@ -42,7 +42,7 @@ from wirekafka.zookeeper.session import (
 )
 
 FIRST_SESSION_ID = 0x100000000000001
-"""The id of the first session; the following ids follow it."""
+"""The id of the first session of a new model."""
 
 
 class ConnectionListener(Watcher, Protocol):
@@ -73,18 +73,20 @@ class ModelServer:
 
     Args:
         now_ms: returns the time in milliseconds since 1970; it is called for stats and timeouts.
+        first_session_id: the id of the first session; the following ids follow it.
 
     Attributes:
         last_zxid: the zxid of the last transaction.
+        tree: the znodes.
     """
 
-    def __init__(self, now_ms: Callable[[], int]) -> None:
+    def __init__(self, now_ms: Callable[[], int], *, last_zxid: int = 0, first_session_id: int = FIRST_SESSION_ID) -> None:
         self._now_ms = now_ms
-        self._tree = Tree()
+        self.tree = Tree()
         self._watches = Watches()
         self._sessions: dict[int, _Session] = {}
-        self._next_session_id = FIRST_SESSION_ID
-        self.last_zxid = 0
+        self._next_session_id = first_session_id
+        self.last_zxid = last_zxid
 
     def connect(self, listener: ConnectionListener, timeout_ms: int) -> Connection:
         """Begins a session, with its first connection."""
@@ -144,7 +146,7 @@ class ModelServer:
     def end_session(self, session: _Session) -> None:
         """Deletes the ephemeral znodes of a session, and then closes its connection."""
         del self._sessions[session.session_id]
-        paths = self._tree.ephemerals.get(session.session_id, set())
+        paths = self.tree.ephemerals.get(session.session_id, set())
         self._write(Multi(tuple(Delete(path) for path in sorted(paths))), session)
         if session.connection is not None:
             session.connection.end()
@@ -175,25 +177,25 @@ class ModelServer:
     def _write(self, operation: Create | SetData | Delete | Check | Multi, session: _Session) -> Any:
         self.last_zxid += 1
         transaction = Transaction(self.last_zxid, self._now_ms(), session.session_id)
-        result = self._tree.apply(operation, transaction)
+        result = self.tree.apply(operation, transaction)
         for event in transaction.events:
             self._watches.fire(event)
         return result
 
     def _get_data(self, operation: GetData, watcher: Watcher) -> Data:
-        znode = self._tree.get(operation.path)
+        znode = self.tree.get(operation.path)
         if operation.watch:
             self._watches.watch_data(operation.path, watcher)
         return Data(znode.data or b"", znode.stat())
 
     def _get_children(self, operation: GetChildren, watcher: Watcher) -> Children:
-        znode = self._tree.get(operation.path)
+        znode = self.tree.get(operation.path)
         if operation.watch:
             self._watches.watch_children(operation.path, watcher)
         return Children(tuple(sorted(znode.children)), znode.stat())
 
     def _exists(self, operation: Exists, watcher: Watcher) -> Any:
-        znode = self._tree.find(operation.path)
+        znode = self.tree.find(operation.path)
         if operation.watch:
             self._watches.watch_data(operation.path, watcher)
         return None if znode is None else znode.stat()

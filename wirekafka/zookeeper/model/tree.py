@@ -10,7 +10,7 @@ ZooKeeper 3.8.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import assert_never
 
@@ -109,6 +109,23 @@ class Tree:
             parent, name = _split(path)
             self._znodes[parent].children.add(name)
         self.ephemerals: dict[int, set[str]] = {}
+
+    def persistent(self) -> Iterator[tuple[str, Znode]]:
+        """Yields all persistent znodes with their paths, but for those of ZooKeeper itself. The caller does not change them."""
+        for path, znode in self._znodes.items():
+            if path != "/" and path not in RESERVED_PATHS and not znode.ephemeral_owner:
+                yield path, znode
+
+    def restore(self, path: str, znode: Znode) -> None:
+        """Adds a znode without children, which another tree had. No watch fires.
+
+        Raises:
+            KeyError: its parent does not exist.
+        """
+        parent_path, _ = _split(path)
+        if parent_path not in self._znodes:
+            raise KeyError(parent_path)
+        self._link(path, znode)
 
     def get(self, path: str) -> Znode:
         """Returns a znode, which the caller does not change.

@@ -1,0 +1,71 @@
+"""`wirekafka cluster start`: a cluster on this machine, for development."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import click
+
+from wirekafka.cli.cluster.errors import ClusterCommandError
+
+MOST_BROKERS = 30
+
+
+@click.command()
+@click.argument("broker_count", metavar="N", type=click.IntRange(1, MOST_BROKERS))
+@click.option(
+    "--data-dir", metavar="DIR", required=True, type=click.Path(file_okay=False, path_type=Path), help="Keep the cluster here."
+)
+@click.option(
+    "--port",
+    "base_port",
+    metavar="PORT",
+    type=click.IntRange(1, 65_535 - MOST_BROKERS),
+    help="The port of the first broker; the others have the following ports. Without it, the kernel chooses free ports.",
+)
+@click.option(
+    "--set",
+    "settings",
+    metavar="KEY=VALUE",
+    multiple=True,
+    help="One of Kafka's broker settings, for all brokers. Can be given several times.",
+)
+@click.option(
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    default="warning",
+    show_default=True,
+    help="The least severe lines of the brokers that are logged on stderr.",
+)
+def start(broker_count: int, data_dir: Path, base_port: int | None, settings: tuple[str, ...], log_level: str) -> None:
+    """Runs N brokers and a model of ZooKeeper on this machine until a signal stops them.
+
+    For development: it needs no JVM, and everything listens on 127.0.0.1. When all brokers serve, the bootstrap addresses are
+    printed on stdout. The lines of a broker on stderr begin with its number.
+
+    The cluster stays in DIR. Started again with the same N or with more brokers, it goes on. New topics have three replicas, or
+    N if there are fewer brokers.
+
+    Ctrl-C and SIGTERM stop all brokers in order, and a second signal kills them.
+    """
+    if not sys.platform.startswith("linux"):
+        raise ClusterCommandError("brokers run on Linux; on another system run them in containers, see docs/docker.md")
+    import trio
+
+    from wirekafka.cli.cluster.supervisor import Options, supervise
+    from wirekafka.server.logging import configure_logging
+    from wirekafka.server.running import only_cause
+
+    configure_logging(log_level)
+    options = Options(broker_count, os.path.abspath(data_dir), base_port, settings, log_level)
+    try:
+        trio.run(supervise, options)
+    except BaseException as error:
+        cause = only_cause(error)
+        if isinstance(cause, OSError):
+            raise ClusterCommandError(f"{cause.filename or data_dir}: {cause.strerror}") from None
+        if isinstance(cause, ClusterCommandError):
+            raise cause from None
+        raise
