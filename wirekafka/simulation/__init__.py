@@ -10,9 +10,9 @@ the same digest.
     network, exchange  connections with delay, loss and partitions; requests and responses as bytes
     cluster, node    what all parts of a run share; a broker as its parts see it
     machine          the disk and the clock of a broker, which outlive the process of the broker
-    broker, hosting, leading, proposals, registration, scripts  one run of a broker, from its start to a crash
-    controller       a part of Apache Kafka's controller: elections, AlterPartition, and requests to brokers
+    broker, hosting, leading, proposals, registration  one run of a broker, from its start to a crash
     clients, transactions  producers and consumers, which record a history
+    operations       what operators do: elections, reassignments, topics, controlled shutdowns
     faults           crashes, losses of power, partitions of the network, and other faults
     world            one run: builds all parts, heals the cluster at the end, and returns the files of the brokers
     history          the requests and responses of the clients
@@ -23,7 +23,7 @@ Rules of this room: no trio, no threads, no clock, no random numbers but the dic
 order of a set of strings or on the address of an object.
 
 What is real: `Log` with its recovery and flushes, `ClusterReplicas` and `ReplicaFetchers` with all below them, `ClusterImage`,
-`AlterPartitionSender` with its `ControllerChannel`, the codec and the messages, the model of ZooKeeper and the content of its
-znodes. What is not: the loop, the sockets,
-`LogManager`, the handlers of the requests, fetch sessions of leaders, transaction coordinators, and the controller.
+`AlterPartitionSender` with its `ControllerChannel`, `Controller` with all below it, the codec and the messages, the model of
+ZooKeeper and the content of its znodes. What is not: the loop, the sockets, `LogManager`, the handlers of the requests, fetch
+sessions of leaders, and transaction coordinators.
 """

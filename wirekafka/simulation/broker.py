@@ -11,24 +11,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from wirekafka.api.produce.messages import PartitionProduceResponse, ProduceRequest, ProduceResponse, TopicProduceResponse
 from wirekafka.config import BrokerConfig
+from wirekafka.controller.alter_partition import alter_partition
+from wirekafka.controller.controlled_shutdown import shut_down
+from wirekafka.controller.controller import Controller
+from wirekafka.controller.settings import ControllerSettings
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.log.storage import FileRegion
 from wirekafka.metadata.image import ClusterImage
 from wirekafka.names import TopicPartition
-from wirekafka.pending import Pending, finish
+from wirekafka.pending import Pending, Work
 from wirekafka.replication.cluster_replicas import ClusterReplicas
-from wirekafka.replication.controller_requests import is_broker_epoch_stale
+from wirekafka.replication.controller_queue import ControllerQueue
+from wirekafka.replication.controller_requests import is_broker_epoch_stale, refusal
 from wirekafka.replication.fetcher import FetcherSettings
 from wirekafka.replication.leader_replica import LeaderReplica, ReplicaFetch, ReplicaRead
 from wirekafka.replication.partition import Partition
 from wirekafka.replication.replica_fetcher import ReplicaFetchers
 from wirekafka.simulation.clients import NO_REPLICA
 from wirekafka.simulation.cluster import Cluster
-from wirekafka.simulation.controller import Controller
 from wirekafka.simulation.disk import Disk
 from wirekafka.simulation.events import MS, Act
 from wirekafka.simulation.exchange import PRODUCE, VERSIONS, Received, read_request, write_response
@@ -40,8 +44,13 @@ from wirekafka.simulation.network import Reply
 from wirekafka.simulation.node import Node
 from wirekafka.simulation.proposals import Proposals
 from wirekafka.simulation.registration import Registration
-from wirekafka.wire.messages.alter_partition import ALTER_PARTITION
+from wirekafka.wire.messages.alter_partition import ALTER_PARTITION, AlterPartitionRequest, AlterPartitionResponse
 from wirekafka.wire.messages.api_versions import API_VERSIONS, ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from wirekafka.wire.messages.controlled_shutdown import (
+    CONTROLLED_SHUTDOWN,
+    ControlledShutdownRequest,
+    ControlledShutdownResponse,
+)
 from wirekafka.wire.messages.fetch import (
     FETCH,
     AbortedTransaction,
@@ -62,6 +71,7 @@ from wirekafka.wire.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+from wirekafka.wire.messages.stop_replica import STOP_REPLICA, StopReplicaRequest, StopReplicaResponse
 from wirekafka.wire.messages.update_metadata import UPDATE_METADATA, UpdateMetadataRequest, UpdateMetadataResponse
 from wirekafka.wire.messages.write_txn_markers import (
     WRITE_TXN_MARKERS,
@@ -72,12 +82,21 @@ from wirekafka.wire.messages.write_txn_markers import (
     WriteTxnMarkersResponse,
 )
 from wirekafka.wire.requests import RequestType
+from wirekafka.zookeeper.layout.membership import BrokerRegistration
 from wirekafka.zookeeper.session import SessionState
 
 EARLIEST = -2
 """The timestamp of ListOffsets for the start of a log."""
 READ_COMMITTED = 1
 """An isolation level."""
+
+
+class _Asked(NamedTuple):
+    """A partition of a follower's fetch."""
+
+    topic: str
+    topic_id: bytes
+    partition: FetchPartition
 
 
 class Broker(Node):
@@ -103,7 +122,7 @@ class Broker(Node):
     ) -> None:
         super().__init__(cluster, broker_id, number=number, clock_ms=clock_ms, end=halt)
         self._image = ClusterImage()
-        self._led: dict[TopicPartition, int] = {}
+        self._led: dict[tuple[str, int], int] = {}
         """The newest leader epoch in which the broker led each partition."""
         self.logs = BrokerLogs(disk, self.process, self.dice, self.options, has_lost_power=has_lost_power, clock_ms=clock_ms)
         try:
@@ -113,6 +132,7 @@ class Broker(Node):
             raise
         self._note_logs()
         self._slices = SimulatedSlices(self)
+        self._controller_queue = ControllerQueue(self._slices)
         self._partitions = HostedPartitions(log_config(self.options))
         self._leaders: dict[Partition, LeaderReplica] = {}
         self._proposals = Proposals(self)
@@ -127,8 +147,23 @@ class Broker(Node):
             on_registered=self._note_registered,
             on_state=self._note_session,
         )
-        self.controller = Controller(self)
+        self.controller = self._make_controller()
         self.replicas.start()
+
+    def _make_controller(self) -> Controller:
+        return Controller(
+            self.registration.client,
+            self._connect_as_controller,
+            ProcessTimers(self.process),
+            ControllerSettings(self.broker_id),
+            now_ms=self.clock_ms,
+            call_soon=lambda act: self.process.call_later(0, act),
+            on_change=lambda: self.note("is the controller" if self.controller.is_active else "is not the controller any more"),
+            seconds=lambda: 0.0,
+        )
+
+    def _connect_as_controller(self, broker_id: int, registration: BrokerRegistration) -> PeerChannel:
+        return PeerChannel(self.new_peer(broker_id), self.options.request_timeout_ms * MS)
 
     def _note_logs(self) -> None:
         for log in self.logs:
@@ -168,12 +203,10 @@ class Broker(Node):
         # A controller that connects earlier tries again, until the broker knows its epoch.
         self.cluster.network.listen(self.address, self.process, self._serve)
         self.broker_epochs[self.broker_id] = self.registration.epoch
-        self.controller.compete()
+        self.controller.note_registered()
 
     def _note_session(self, state: SessionState) -> None:
         self.controller.note_session(state)
-        if state is SessionState.CONNECTED and self.registration.is_current:
-            self.controller.compete()
 
     # Requests
 
@@ -184,9 +217,11 @@ class Broker(Node):
             FETCH: self._fetch,
             LIST_OFFSETS: self._list_offsets,
             LEADER_AND_ISR: partial(self._take_leaders, received.correlation_id),
+            STOP_REPLICA: partial(self._stop_replicas, received.correlation_id),
             UPDATE_METADATA: partial(self._take_metadata, received.correlation_id),
             WRITE_TXN_MARKERS: self._write_markers,
-            ALTER_PARTITION: self.controller.alter_partition,
+            ALTER_PARTITION: self._alter_partition,
+            CONTROLLED_SHUTDOWN: self._shut_down_broker,
             API_VERSIONS: _answer_versions,
         }
         handlers[received.type](received.message, lambda response: self._answer(received, response, reply))
@@ -197,12 +232,22 @@ class Broker(Node):
 
     # Requests of the controller
 
-    def _controller_error(self, request: LeaderAndIsrRequest | UpdateMetadataRequest, correlation_id: int) -> ErrorCode:
+    def _controller_error(
+        self, request: LeaderAndIsrRequest | StopReplicaRequest | UpdateMetadataRequest, correlation_id: int
+    ) -> ErrorCode:
         """Returns the error with which a controller's request is refused as a whole; NONE if it is not."""
         if self._is_stale(request.broker_epoch):
             return ErrorCode.STALE_BROKER_EPOCH
         is_next = self.replicas.controller_order.take(request, correlation_id)
         return ErrorCode.NONE if is_next else ErrorCode.STALE_CONTROLLER_EPOCH
+
+    def _execute(self, work: Work[Any], answer: Callable[[Any], None]) -> None:
+        """Executes a request of a controller after those before it, and answers it."""
+        response = self._controller_queue.run(work)
+        if isinstance(response, Pending):
+            response.then(answer)
+        else:
+            answer(response)
 
     def _is_stale(self, broker_epoch: int) -> bool:
         return is_broker_epoch_stale(broker_epoch, self.sent_epoch, is_kraft_controller=False)
@@ -210,15 +255,18 @@ class Broker(Node):
     def _take_metadata(
         self, correlation_id: int, request: UpdateMetadataRequest, answer: Callable[[UpdateMetadataResponse], None]
     ) -> None:
+        self._execute(self._update_metadata(correlation_id, request), answer)
+
+    def _update_metadata(self, correlation_id: int, request: UpdateMetadataRequest) -> Work[UpdateMetadataResponse]:
         error = self._controller_error(request, correlation_id)
         if error is ErrorCode.NONE:
             try:
-                finish(self._image.update(request))
-            except KafkaError as refusal:
-                error = ErrorCode(refusal.code)
+                yield from self._image.update(request)
+            except KafkaError as refused:
+                error = ErrorCode(refused.code)
             else:
                 self._take_live_brokers()
-        answer(UpdateMetadataResponse(error_code=error))
+        return UpdateMetadataResponse(error_code=error)
 
     def _take_live_brokers(self) -> None:
         self._proposals.note_controller(self._image.controller_id)
@@ -232,47 +280,74 @@ class Broker(Node):
     def _take_leaders(
         self, correlation_id: int, request: LeaderAndIsrRequest, answer: Callable[[LeaderAndIsrResponse], None]
     ) -> None:
-        error = self._controller_error(request, correlation_id)
-        if error is not ErrorCode.NONE:
-            self.note(f"refuses the controller's request: {error.name}")
-            answer(LeaderAndIsrResponse(error_code=error))
-            return
-
         def end(response: LeaderAndIsrResponse) -> None:
             self._note_leaders(response)
             answer(response)
 
-        response = self._slices.run(self.replicas.apply(request))
-        if isinstance(response, Pending):
-            response.then(end)
-        else:
-            end(response)
+        self._execute(self._apply(correlation_id, request), end)
+
+    def _apply(self, correlation_id: int, request: LeaderAndIsrRequest) -> Work[LeaderAndIsrResponse | Pending[Any]]:
+        error = self._controller_error(request, correlation_id)
+        if error is not ErrorCode.NONE:
+            self.note(f"refuses the controller's request: {error.name}")
+            return (yield from refusal(request, error))
+        return (yield from self.replicas.apply(request, lambda: self._is_stale(request.broker_epoch)))
+
+    def _stop_replicas(
+        self, correlation_id: int, request: StopReplicaRequest, answer: Callable[[StopReplicaResponse], None]
+    ) -> None:
+        self._execute(self._stop(correlation_id, request), answer)
+
+    def _stop(self, correlation_id: int, request: StopReplicaRequest) -> Work[StopReplicaResponse]:
+        error = self._controller_error(request, correlation_id)
+        if error is not ErrorCode.NONE:
+            self.note(f"refuses the controller's request: {error.name}")
+            return StopReplicaResponse(error_code=error)
+        return (yield from self.replicas.stop(request))
 
     def _note_leaders(self, response: LeaderAndIsrResponse) -> None:
         """Adds the partitions that the broker leads to the history. If its only disk has failed, the broker stops."""
         if any(each.error_code == ErrorCode.KAFKA_STORAGE_ERROR for each in response.partition_errors):
             self.halt("a partition cannot take its role")
         for replica in self.replicas:
-            name, epoch = replica.name, replica.leader_epoch
-            if replica.leader is not None and self._led.get(name) != epoch:
-                self._led[name] = epoch
-                self.cluster.record(LeaderSeen(name.topic, name.partition, epoch, self.broker_id))
+            # A topic that is created again begins with epoch 0 again.
+            topic = replica.name.topic if replica.topic_id == self.cluster.topic_id else replica.topic_id.decode()
+            led, epoch = (topic, replica.name.partition), replica.leader_epoch
+            if replica.leader is not None and self._led.get(led) != epoch:
+                self._led[led] = epoch
+                self.cluster.record(LeaderSeen(*led, epoch, self.broker_id))
+
+    # Requests to the controller
+
+    def _alter_partition(self, request: AlterPartitionRequest, answer: Callable[[AlterPartitionResponse], None]) -> None:
+        def end(result: AlterPartitionResponse | KafkaError) -> None:
+            answer(AlterPartitionResponse(error_code=result.code) if isinstance(result, KafkaError) else result)
+
+        version = VERSIONS[ALTER_PARTITION]
+        self.controller.enter(lambda context, batch: alter_partition(context, batch, request, version), end)
+
+    def _shut_down_broker(self, request: ControlledShutdownRequest, answer: Callable[[ControlledShutdownResponse], None]) -> None:
+        def end(result: ControlledShutdownResponse | KafkaError) -> None:
+            answer(ControlledShutdownResponse(error_code=result.code) if isinstance(result, KafkaError) else result)
+
+        self.controller.enter(lambda context, batch: shut_down(context, batch, batch.settings, request), end)
 
     # Requests of clients and followers
 
-    def _leading(self, partition: int) -> Leading | None:
-        hosted = self._partitions.by_name.get(TopicPartition(self.cluster.topic, partition))
+    def _leading(self, topic: str, partition: int) -> Leading | None:
+        hosted = self._partitions.by_name.get(TopicPartition(topic, partition))
         leader = None if hosted is None else self._leaders.get(hosted)
         return None if leader is None else Leading(self, leader)
 
     def _produce(self, request: ProduceRequest, answer: Callable[[Any], None]) -> None:
+        topic = request.topic_data[0].name
         from_client = request.topic_data[0].partition_data[0]
 
         def respond(error: ErrorCode, base_offset: int) -> None:
             partition = PartitionProduceResponse(index=from_client.index, error_code=error, base_offset=base_offset)
-            answer(ProduceResponse(responses=[TopicProduceResponse(name=self.cluster.topic, partition_responses=[partition])]))
+            answer(ProduceResponse(responses=[TopicProduceResponse(name=topic, partition_responses=[partition])]))
 
-        leading = self._leading(from_client.index)
+        leading = self._leading(topic, from_client.index)
         if leading is None:
             respond(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
         else:
@@ -288,7 +363,7 @@ class Broker(Node):
             topics = [WritableTxnMarkerTopicResult(name=topic.name, partitions=[partition])]
             answer(WriteTxnMarkersResponse(markers=[WritableTxnMarkerResult(producer_id=marker.producer_id, topics=topics)]))
 
-        leading = self._leading(index)
+        leading = self._leading(topic.name, index)
         if leading is None:
             respond(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
         else:
@@ -305,7 +380,7 @@ class Broker(Node):
             data.partition_index = asked.partition
             answer(FetchResponse(responses=[FetchableTopicResponse(topic_id=topic.topic_id, partitions=[data])]))
 
-        leading = self._leading(asked.partition)
+        leading = self._leading(self.cluster.topic_names[topic.topic_id], asked.partition)
         if leading is None:
             respond(PartitionData(error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER))
         else:
@@ -315,22 +390,24 @@ class Broker(Node):
 
     def _fetch_for_replica(self, request: FetchRequest, replica: ReplicaState, answer: Callable[[FetchResponse], None]) -> None:
         """Answers a follower, at once or when there are records. It gets no fetch session."""
-        asked = [partition for topic in request.topics for partition in topic.partitions]
+        names = self.cluster.topic_names
+        asked = [_Asked(names[topic.topic_id], topic.topic_id, each) for topic in request.topics for each in topic.partitions]
 
         def read(*, is_noted: bool) -> list[ReplicaRead | ErrorCode]:
             return [self._read_for_replica(replica, each, is_noted=is_noted) for each in asked]
 
         found = read(is_noted=False)
         if asked and request.max_wait_ms and all(_has_nothing(each) for each in found):
-            partitions = [self._partitions.by_name[TopicPartition(self.cluster.topic, each.partition)] for each in asked]
+            partitions = [self._partitions.by_name[TopicPartition(each.topic, each.partition.partition)] for each in asked]
             WaitingFetch(
                 partitions, self.process, request.max_wait_ms, lambda: self._answer_replica(asked, read(is_noted=True), answer)
             )
         else:
             self._answer_replica(asked, found, answer)
 
-    def _read_for_replica(self, replica: ReplicaState, asked: FetchPartition, *, is_noted: bool) -> ReplicaRead | ErrorCode:
-        leading = self._leading(asked.partition)
+    def _read_for_replica(self, replica: ReplicaState, from_follower: _Asked, *, is_noted: bool) -> ReplicaRead | ErrorCode:
+        asked = from_follower.partition
+        leading = self._leading(from_follower.topic, asked.partition)
         if leading is None:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         fetch = ReplicaFetch(
@@ -344,12 +421,15 @@ class Broker(Node):
         return leading.fetch_for_replica(fetch, asked.partition_max_bytes, is_noted=is_noted)
 
     def _answer_replica(
-        self, asked: list[FetchPartition], found: list[ReplicaRead | ErrorCode], answer: Callable[[FetchResponse], None]
+        self, asked: list[_Asked], found: list[ReplicaRead | ErrorCode], answer: Callable[[FetchResponse], None]
     ) -> None:
-        partitions = [_replica_data(each.partition, read) for each, read in zip(asked, found, strict=True)]
+        partitions = [_replica_data(each.partition.partition, read) for each, read in zip(asked, found, strict=True)]
         regions = [b"" if isinstance(read, ErrorCode) else read.records for read in found]
-        topics = [FetchableTopicResponse(topic_id=self.cluster.topic_id, partitions=partitions)] if asked else []
-        self._send_records(partitions, regions, lambda: answer(FetchResponse(responses=topics)))
+        topics: dict[bytes, FetchableTopicResponse] = {}
+        for each, data in zip(asked, partitions, strict=True):
+            topic = topics.setdefault(each.topic_id, FetchableTopicResponse(topic_id=each.topic_id, partitions=[]))
+            topic.partitions.append(data)
+        self._send_records(partitions, regions, lambda: answer(FetchResponse(responses=[*topics.values()])))
 
     def _answer_consumer(self, found: ConsumerRead | ErrorCode, respond: Callable[[PartitionData], None]) -> None:
         if isinstance(found, ErrorCode):
@@ -389,21 +469,23 @@ class Broker(Node):
     def _list_offsets(self, request: ListOffsetsRequest, answer: Callable[[ListOffsetsResponse], None]) -> None:
         topics = []
         for topic in request.topics:
-            partitions = [self._answer_offset(request, asked) for asked in topic.partitions]
+            partitions = [self._answer_offset(request, topic.name, asked) for asked in topic.partitions]
             topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=partitions))
         answer(ListOffsetsResponse(topics=topics))
 
-    def _answer_offset(self, request: ListOffsetsRequest, asked: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
+    def _answer_offset(
+        self, request: ListOffsetsRequest, topic: str, asked: ListOffsetsPartition
+    ) -> ListOffsetsPartitionResponse:
         partition = ListOffsetsPartitionResponse(partition_index=asked.partition_index)
         try:
-            partition.offset, partition.leader_epoch = self._find_offset(request, asked)
+            partition.offset, partition.leader_epoch = self._find_offset(request, topic, asked)
         except KafkaError as refusal:
             partition.error_code = refusal.code
         return partition
 
-    def _find_offset(self, request: ListOffsetsRequest, asked: ListOffsetsPartition) -> tuple[int, int]:
+    def _find_offset(self, request: ListOffsetsRequest, topic: str, asked: ListOffsetsPartition) -> tuple[int, int]:
         """Returns the start or the end of a partition, as far as the client may read it, and the leader epoch."""
-        leading = self._leading(asked.partition_index)
+        leading = self._leading(topic, asked.partition_index)
         if leading is None:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         partition = leading.partition

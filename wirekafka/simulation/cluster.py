@@ -37,6 +37,7 @@ class Cluster:
 
     Attributes:
         history: the requests and responses of the clients.
+        topic_names: all topics that ever existed, by their ids.
         operator: a connection to ZooKeeper that has no faults.
     """
 
@@ -48,6 +49,7 @@ class Cluster:
         self.history = History()
         self.topic = TOPIC
         self.topic_id = TOPIC_ID
+        self.topic_names = {TOPIC_ID: TOPIC}
         self.broker_ids = tuple(range(1, options.broker_count + 1))
         self.partitions = tuple(TopicPartition(TOPIC, index) for index in range(options.partition_count))
         network = NetworkOptions(options.least_delay_us, options.most_delay_us, options.slow_rate, options.loss_rate)
@@ -66,8 +68,8 @@ class Cluster:
         """Returns the address of a broker."""
         return f"broker-{broker_id}"
 
-    def replicas(self, name: TopicPartition) -> tuple[int, ...]:
-        """Returns the brokers that have a partition; the first one is preferred."""
+    def first_replicas(self, name: TopicPartition) -> tuple[int, ...]:
+        """Returns the brokers that have a partition at the beginning; the first one is preferred."""
         start = name.partition % len(self.broker_ids)
         return self.broker_ids[start:] + self.broker_ids[:start]
 
@@ -79,6 +81,11 @@ class Cluster:
         """Adds an event to the history."""
         self.history.add(event, self.events.now_us / MS)
         self.events.note("history", str(event))
+
+    def assignment_of(self, name: TopicPartition) -> ReplicaAssignment:
+        """Returns the replicas of a partition, as ZooKeeper has them."""
+        found: Data = self.operator.request(GetData(paths.topic(name.topic)))
+        return TopicAssignment.read(name.topic, found.data).partitions[name.partition]
 
     def in_sync_replicas(self, name: TopicPartition) -> tuple[int, ...]:
         """Returns the in-sync replicas of a partition, as ZooKeeper has them."""
@@ -105,10 +112,10 @@ class Cluster:
         for path in paths.PERSISTENT:
             self._create(path, b"")
         self._create(paths.CONTROLLER_EPOCH, write_controller_epoch(0))
-        assignment = {name.partition: ReplicaAssignment(self.replicas(name)) for name in self.partitions}
+        assignment = {name.partition: ReplicaAssignment(self.first_replicas(name)) for name in self.partitions}
         self._create(paths.topic(TOPIC), TopicAssignment(TOPIC_ID, assignment).write())
         for name in self.partitions:
-            replicas = self.replicas(name)
+            replicas = self.first_replicas(name)
             self._create(paths.partition_state(name), PartitionState(replicas[0], 0, replicas, 0).write())
 
     def _create(self, path: str, data: bytes) -> None:

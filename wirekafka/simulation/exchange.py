@@ -16,9 +16,11 @@ from wirekafka.simulation.network import Connection, Network
 from wirekafka.wire.codec import decode, encode
 from wirekafka.wire.messages.alter_partition import ALTER_PARTITION
 from wirekafka.wire.messages.api_versions import API_VERSIONS
+from wirekafka.wire.messages.controlled_shutdown import CONTROLLED_SHUTDOWN
 from wirekafka.wire.messages.fetch import FETCH
 from wirekafka.wire.messages.leader_and_isr import LEADER_AND_ISR
 from wirekafka.wire.messages.list_offsets import LIST_OFFSETS
+from wirekafka.wire.messages.stop_replica import STOP_REPLICA
 from wirekafka.wire.messages.update_metadata import UPDATE_METADATA
 from wirekafka.wire.messages.write_txn_markers import WRITE_TXN_MARKERS
 from wirekafka.wire.requests import A, Q, RequestType, read_correlation_id
@@ -30,8 +32,10 @@ VERSIONS: Mapping[RequestType[Any, Any], int] = {
     FETCH: 17,
     LIST_OFFSETS: 9,
     LEADER_AND_ISR: 7,
+    STOP_REPLICA: 4,
     UPDATE_METADATA: 8,
     ALTER_PARTITION: 3,
+    CONTROLLED_SHUTDOWN: 3,
     WRITE_TXN_MARKERS: 1,
     API_VERSIONS: 2,
 }

@@ -4,17 +4,19 @@ How it works: at random times a random fault begins. Most faults end by themselv
 
 Rules of this file:
     No fault may make Apache Kafka lose acknowledged records. So without a sync of each append, a broker loses its power only
-    while all its partitions have the other brokers in sync and these brokers are well, and no other broker fails until this
-    broker is in sync again.
+    while all partitions have the other brokers in sync and these brokers are well, and no other broker fails until this broker is
+    in sync again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+from wirekafka.names import TopicPartition
 from wirekafka.simulation.cluster import Cluster
 from wirekafka.simulation.events import MS
 from wirekafka.simulation.machine import Machine
+from wirekafka.simulation.operations import EXTRA_TOPICS, Operator
 from wirekafka.zookeeper.layout import paths
 from wirekafka.zookeeper.session import Delete, ZooKeeperError
 
@@ -26,9 +28,10 @@ CHANGES_IN_STALL = 3
 class Faults:
     """The faults of one run."""
 
-    def __init__(self, cluster: Cluster, machines: list[Machine]) -> None:
+    def __init__(self, cluster: Cluster, machines: list[Machine], operator: Operator) -> None:
         self._cluster = cluster
         self._machines = machines
+        self._operator = operator
         self._options = cluster.options
         self._dice = cluster.dice.fork("faults")
         self._events = cluster.events
@@ -51,6 +54,8 @@ class Faults:
             self._elect,
             self._fill_disk,
             self._jump_clock,
+            *(self._reassign, self._cancel, self._shut_down, self._create_topic, self._delete_topic)
+            * self._options.operation_weight,
         )
         self._next()
 
@@ -91,7 +96,10 @@ class Faults:
         elif self._is_spare(machine.broker_id):
             self._without_power = machine
             machine.lose_power()
-            self._events.call_later(CHECK_US, self._wait_until_removed)
+            if self._dice.chance(0.5):
+                self._events.call_later(CHECK_US, self._wait_until_removed)
+            else:
+                self._events.call_later(self._duration_us(), self._restart_without_records)
 
     def _restore_power(self, machine: Machine) -> None:
         if not self._is_healed:
@@ -117,24 +125,35 @@ class Faults:
         )
 
     def _wait_until_removed(self) -> None:
-        """Starts a broker without its records only when it is no in-sync replica any more."""
+        """Starts a broker without its records when it is no in-sync replica any more."""
         machine = self._without_power
         if machine is None:
             return
         if any(machine.broker_id in self._cluster.in_sync_replicas(name) for name in self._cluster.partitions):
             self._events.call_later(CHECK_US, self._wait_until_removed)
             return
-        machine.restore_power()
-        self._events.call_later(CHECK_US, self._wait_until_in_sync)
+        self._restart_without_records()
+
+    def _restart_without_records(self) -> None:
+        """Starts a broker without its records; the controller may take it for an in-sync replica until it registers again."""
+        machine = self._without_power
+        if machine is not None:
+            machine.restore_power()
+            self._events.call_later(CHECK_US, self._wait_until_in_sync)
 
     def _wait_until_in_sync(self) -> None:
         machine = self._without_power
         if machine is None:
             return
-        if all(machine.broker_id in self._cluster.in_sync_replicas(name) for name in self._cluster.partitions):
+        if all(self._is_in_sync(machine, name) for name in self._cluster.partitions):
             self._without_power = None
         else:
             self._events.call_later(CHECK_US, self._wait_until_in_sync)
+
+    def _is_in_sync(self, machine: Machine, name: TopicPartition) -> bool:
+        """Whether a broker is in sync, or has no replica of the partition any more."""
+        has_replica = machine.broker_id in self._cluster.assignment_of(name).replicas
+        return not has_replica or machine.broker_id in self._cluster.in_sync_replicas(name)
 
     def _pause(self) -> None:
         process = self._machine().process
@@ -243,12 +262,36 @@ class Faults:
     def _elect(self) -> None:
         name = self._dice.choose(self._cluster.partitions)
         leader = self._dice.choose(self._cluster.broker_ids)
-        self._note(f"broker {leader} shall lead {name}")
-        for machine in self._machines:
-            if machine.broker is not None:
-                machine.broker.controller.elect(name, leader)
+        self._operator.elect(name, leader)
+
+    # Operators
+
+    def _reassign(self) -> None:
+        target = self._dice.sample(self._cluster.broker_ids, self._dice.choose((2, 3)))
+        self._operator.reassign(self._dice.choose(self._cluster.partitions), target)
+
+    def _cancel(self) -> None:
+        self._operator.reassign(self._dice.choose(self._cluster.partitions), None)
+
+    def _shut_down(self) -> None:
+        machine = self._machine()
+        self._operator.shut_down(machine, lambda: self._events.call_later(self._duration_us(), machine.start))
+
+    def _create_topic(self) -> None:
+        replicas = [
+            self._dice.sample(self._cluster.broker_ids, self._dice.between(1, 3)) for _ in range(self._dice.between(1, 2))
+        ]
+        self._operator.create_topic(self._dice.choose(EXTRA_TOPICS), replicas)
+
+    def _delete_topic(self) -> None:
+        self._operator.delete_topic(self._dice.choose(EXTRA_TOPICS))
 
     # The end
+
+    @property
+    def without_records(self) -> int | None:
+        """The broker that may lack records although it is an in-sync replica; None if there is none."""
+        return None if self._without_power is None else self._without_power.broker_id
 
     def heal(self, machines: list[Machine]) -> None:
         """Ends all faults of these machines. The brokers of the other machines are killed and stay down."""
@@ -256,6 +299,7 @@ class Faults:
         self._note(f"all is well for {[machine.broker_id for machine in machines]}")
         self._cluster.network.unblock_all()
         self._cluster.network.end_stalls()
+        self._operator.end_shutdowns()
         self._cluster.network.options.loss_probability = self._cluster.network.options.slow_probability = 0
         for machine in self._machines:
             if machine not in machines:

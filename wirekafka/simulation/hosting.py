@@ -46,7 +46,7 @@ class SimulatedSlices:
     def __init__(self, node: Node) -> None:
         self._node = node
 
-    def run(self, work: Work[Any]) -> Any:
+    def run(self, work: Work[Any], *, outlives_client: bool = False) -> Any:
         """Runs the work; returns its result, or a Pending of it."""
         if not self._node.dice.chance(self._node.options.slice_rate):
             return finish(work)

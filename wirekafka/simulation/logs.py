@@ -145,17 +145,21 @@ class BrokerLogs:
         found.reader.topic_id = topic_id
 
     def delete(self, topic_partition: TopicPartition) -> None:
-        """Is never called: the controller deletes no topic."""
-        raise AssertionError(f"{topic_partition} is assigned to this broker")
+        """Deletes a log for good: no loss of power brings its files back."""
+        gone = self._logs.pop(topic_partition)
+        gone.reader.close()
+        path = gone.reader.folder.path
+        for name in self._disk.files(path):
+            self._disk.remove(f"{path}/{name}")
+        self._disk.sync_folder(path)
+        self._disk.remove_folder(path)
 
-    finish_deletion = delete
+    def finish_deletion(self, topic_partition: TopicPartition) -> None:
+        """Does nothing: a deletion never fails."""
 
     def rename_strays(self, assigned: Mapping[TopicPartition, bytes]) -> Work[list[TopicPartition]]:
-        """Finds none: the controller assigns all partitions to all brokers."""
-        for name in self._logs:
-            assert name in assigned, f"{name} is assigned to this broker"
-            yield
-        return []
+        """Is never called: a controller with ZooKeeper sends no request of the type FULL."""
+        raise AssertionError(f"only {[*map(str, assigned)]} are assigned to this broker")
 
     def _load(self, name: TopicPartition, folder: Folder) -> Loaded:
         offsets = {file: self._read_checkpoint(file).get(name, 0) for file in _OFFSETS_OF}
@@ -210,10 +214,14 @@ class BrokerLogs:
     def _prepare_flush(self, name: TopicPartition) -> None:
         """Prepares a flush, and runs it only after other things have happened, as a thread does."""
         del self._to_flush[name]
-        log = self._logs[name]
+        log = self._logs.get(name)
+        if log is None:
+            return
         flush = log.flusher.prepare()
 
         def run() -> None:
+            if self._logs.get(name) is not log:
+                return
             try:
                 flush.run()
             except OSError as error:

@@ -27,6 +27,7 @@ class Options:
         slice_rate: of appends of followers that are done in several slices.
         late_read_rate: of fetched regions that are read only after other things have happened.
         transactional_producer_count: how many producers have transactions.
+        operation_weight: how often operators act, beside each kind of other faults.
     """
 
     broker_count: int
@@ -58,6 +59,7 @@ class Options:
     slice_rate: float
     late_read_rate: float
     transactional_producer_count: int
+    operation_weight: int
 
     @classmethod
     def draw(cls, dice: Dice) -> Options:
@@ -92,6 +94,7 @@ class Options:
             slice_rate=dice.choose((0, 0.3)),
             late_read_rate=dice.choose((0, 0.2)),
             transactional_producer_count=dice.between(0, 1),
+            operation_weight=dice.choose((0, 1, 1, 3)),
         )
 
     def __str__(self) -> str:

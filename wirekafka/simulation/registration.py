@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from wirekafka.config.endpoints import Listener
+from wirekafka.controller.scripts import Script, run_script
 from wirekafka.simulation.dice import Dice
 from wirekafka.simulation.events import MS, Process
 from wirekafka.simulation.options import Options
-from wirekafka.simulation.scripts import Script, run_script
 from wirekafka.zookeeper.layout import paths
 from wirekafka.zookeeper.layout.membership import BrokerRegistration, Endpoint
 from wirekafka.zookeeper.model.client import Fault, ModelClient, Step
@@ -83,14 +83,14 @@ class Registration:
     def _register(self) -> None:
         if not self._is_running and not self.is_current and self.client.state is SessionState.CONNECTED:
             self._is_running = True
-            run_script(self.client, self._script(), self._end)
+            run_script(self.client, self._script(), self._end, lambda act: self._process.call_later(0, act), lambda: 0)
 
-    def _end(self, error: ZooKeeperError | None) -> None:
+    def _end(self, result: Exception | None) -> None:
         self._is_running = False
         if not self.is_current:
             self._process.call_later(RETRY_US, self._register)
 
-    def _script(self) -> Script:
+    def _script(self) -> Script[None]:
         """Creates the znode; or finds that it is there, because a reply was lost or a former session has not expired."""
         path = paths.broker(self._broker_id)
         session_id = self.client.session_id

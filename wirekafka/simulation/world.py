@@ -22,6 +22,7 @@ from wirekafka.simulation.events import MS
 from wirekafka.simulation.faults import Faults
 from wirekafka.simulation.history import TopicCreated
 from wirekafka.simulation.machine import Machine
+from wirekafka.simulation.operations import Operator
 from wirekafka.simulation.transactions import TransactionalProducer
 
 STEP_MS = 100
@@ -50,6 +51,7 @@ class World(Cluster):
         super().__init__(seed, f"{seed} {mode.value}", read)
         self.mode = mode
         self.machines = [Machine(self, broker_id) for broker_id in self.broker_ids]
+        self._operator = Operator(self, self.machines)
         self._clients: list[Client] = []
 
     def run(self) -> list[Replica]:
@@ -63,9 +65,9 @@ class World(Cluster):
         for machine in self.machines:
             machine.start()
         producers = self._start_clients()
-        faults = Faults(self, self.machines)
+        faults = Faults(self, self.machines, self._operator)
         self.events.run_until(options.duration_ms * MS)
-        faults.heal(self._chosen_to_heal())
+        faults.heal(self._chosen_to_heal(faults.without_records))
         self._finish(producers, "the producers end")
         self._wait_for(self._is_whole, "online and in sync", CONVERGENCE_MS)
         last = Producer(self, LAST_PRODUCER, is_idempotent=True)
@@ -103,13 +105,13 @@ class World(Cluster):
             producer.finish()
         self._wait_for(lambda: all(producer.is_idle for producer in producers), what, CONVERGENCE_MS)
 
-    def _chosen_to_heal(self) -> list[Machine]:
+    def _chosen_to_heal(self, without_records: int | None) -> list[Machine]:
         if self.mode is Mode.SAFETY:
             return self.machines
         choices = list(combinations(self.machines, 2))
         first = self.dice.fork("quorum").between(0, len(choices) - 1)
         for quorum in choices[first:] + choices[:first]:
-            ids = {machine.broker_id for machine in quorum}
+            ids = {machine.broker_id for machine in quorum} - {without_records}
             if all(ids.intersection(self.in_sync_replicas(name)) for name in self.partitions):
                 return list(quorum)
         return self.machines
@@ -118,6 +120,7 @@ class World(Cluster):
         end_us = self.events.now_us + limit_ms * MS
         while not condition():
             self._start_last_in_sync_replicas()
+            self._spread_partitions()
             if self.events.now_us >= end_us:
                 raise NotConvergedError(f"not {what} within {limit_ms} ms: {self._describe()}")
             self.events.run_until(self.events.now_us + STEP_MS * MS)
@@ -129,6 +132,16 @@ class World(Cluster):
                 for machine in self.machines:
                     if machine.broker_id in isr:
                         machine.restore_power()
+
+    def _spread_partitions(self) -> None:
+        """Lets the operator move partitions to all running brokers that have no replica, or end a move to others."""
+        ids = {broker.broker_id for broker in self._running()}
+        for name in self.partitions:
+            assignment = self.assignment_of(name)
+            target = {*assignment.replicas} - {*assignment.removing_replicas}
+            is_moving = bool(assignment.adding_replicas or assignment.removing_replicas)
+            if not ids <= target or (is_moving and ids != target):
+                self._operator.reassign(name, sorted(ids))
 
     def _running(self) -> list[Broker]:
         return [machine.broker for machine in self.machines if machine.broker is not None]
@@ -147,7 +160,7 @@ class World(Cluster):
             end_offset = readers[0].log_end_offset
             if any(reader.log_end_offset != end_offset or reader.high_watermark != end_offset for reader in readers):
                 return False
-        return len(running) >= 2
+        return len(running) >= 2 and not self._operator.faults()
 
     def _describe(self) -> str:
         parts = []
@@ -166,7 +179,7 @@ class World(Cluster):
                     f"high watermark {reader.high_watermark} end {reader.log_end_offset}"
                 )
             parts.append(f"{name} leader {state.leader} epoch {state.leader_epoch} isr {state.isr}: {'; '.join(replicas)}")
-        return " | ".join(parts)
+        return " | ".join([*parts, *self._operator.faults()])
 
     def _read_all(self) -> None:
         """Reads every partition from its beginning to its end, with each isolation level."""
@@ -177,7 +190,9 @@ class World(Cluster):
         ]
         self._clients += readers
         logs = self._running()[0].logs
-        end_offsets = {log.topic_partition.partition: log.reader.log_end_offset for log in logs}
+        end_offsets = {
+            log.topic_partition.partition: log.reader.log_end_offset for log in logs if log.topic_partition.topic == TOPIC
+        }
 
         def are_done() -> bool:
             return all(reader.position >= end_offsets[reader.partition] for reader in readers)

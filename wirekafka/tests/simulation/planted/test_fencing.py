@@ -10,6 +10,7 @@ import pytest
 from wirekafka.simulation.broker import Broker
 from wirekafka.simulation.events import MS, Process
 from wirekafka.simulation.exchange import Peer
+from wirekafka.simulation.operations import Operator
 from wirekafka.simulation.planted.catalogue import PLANTED
 from wirekafka.simulation.planted.planting import plant
 from wirekafka.simulation.world import Mode, World
@@ -26,14 +27,12 @@ OLD_LEADER = 1
 
 @pytest.fixture
 def world() -> Iterator[World]:
-    """Brokers without faults and clients, of which broker 2 leads the first partition in leader epoch 1."""
+    """Brokers without faults and clients, of which broker 2 leads the first partition in leader epoch 2."""
     world = World(0, Mode.SAFETY)
     for machine in world.machines:
         machine.start()
     world.events.run_until(2_000 * MS)
-    for machine in world.machines:
-        assert machine.broker is not None
-        machine.broker.controller.elect(world.partitions[0], 2)
+    Operator(world, world.machines).elect(world.partitions[0], 2)
     world.events.run_until(4_000 * MS)
     yield world
     world.close()
@@ -79,6 +78,6 @@ def test_planted_broker_goes_back_to_an_older_leader_epoch(
 ) -> None:
     request = request_of_epoch_0(world, controllers_before=controllers_before, registrations_before=registrations_before)
 
-    assert leads_after(world, request) == (False, 1)
+    assert leads_after(world, request) == (False, 2)
     with plant(PLANTED[name]):
         assert leads_after(world, request) == (True, 0)
