@@ -1,23 +1,24 @@
-"""How a known bug is switched on: its methods replace those of the product, and are put back at the end."""
+"""How a known bug is switched on: its methods and functions replace those of the product, and are put back at the end."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """An attribute of a class that a bug replaces.
+    """An attribute of a class or a module that a bug replaces.
 
     Attributes:
-        name: the attribute; the class itself must have it.
+        name: the attribute; the class itself must have it, and the module must look it up at each call.
         value: what stands there while the bug is planted.
     """
 
-    owner: type
+    owner: type | ModuleType
     name: str
     value: Any
 

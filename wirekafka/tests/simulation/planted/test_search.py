@@ -19,6 +19,10 @@ MOST_SEEDS = 150
         "read-past-high-watermark",
         "high-watermark-over-proposed-isr",
         "commit-without-followers",
+        "elect-uncleanly-by-mistake",
+        "remove-last-in-sync-replica",
+        "delete-znodes-before-logs",
+        "forget-deletions",
     ],
 )
 def test_search_finds_a_planted_bug_within_a_few_seeds(name: str) -> None:
