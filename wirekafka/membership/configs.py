@@ -47,7 +47,7 @@ from wirekafka.metadata.topic_names import check_topic_name, is_valid_topic_name
 from wirekafka.pending import Pending, Work
 from wirekafka.zookeeper.layout import paths
 from wirekafka.zookeeper.layout.configs import EntityConfigs, read_config_change, write_config_change
-from wirekafka.zookeeper.layout.content import MOST_SHOWN, MalformedZnodeError
+from wirekafka.zookeeper.layout.content import MOST_BYTES, MOST_SHOWN, MalformedZnodeError
 from wirekafka.zookeeper.session import (
     Children,
     Delete,
@@ -363,7 +363,8 @@ class ClusterConfigs:
         """Changes the settings of one resource.
 
         Raises:
-            KafkaError: INVALID_REQUEST, INVALID_CONFIG, INVALID_TOPIC_EXCEPTION, UNKNOWN_TOPIC_OR_PARTITION.
+            KafkaError: INVALID_REQUEST, INVALID_CONFIG, INVALID_TOPIC_EXCEPTION, UNKNOWN_TOPIC_OR_PARTITION; POLICY_VIOLATION,
+                ZooKeeper does not take so much.
             ZooKeeperError: ZooKeeper refuses a request.
         """
         check_changes(wanted.changes)
@@ -374,10 +375,14 @@ class ClusterConfigs:
             stored = stored_topic(self._config, own) if kind == TOPICS else self._stored_broker(entity, own)
             configs = apply_changes(stored, wanted.changes, keeps_others=wanted.keeps_others)
             stored.check(configs)
+            content = EntityConfigs(configs, found.unknown).write()
+            if len(content) > MOST_BYTES:
+                message = f"The settings would take {len(content)} bytes in ZooKeeper, which takes at most {MOST_BYTES}."
+                raise KafkaError(ErrorCode.POLICY_VIOLATION, message)
             if wanted.validate_only:
                 return
             with abandonment.held_off():
-                if await self._write(paths.configs(kind, entity), EntityConfigs(configs, found.unknown).write(), version):
+                if await self._write(paths.configs(kind, entity), content, version):
                     change = write_config_change(f"{kind}/{entity}")
                     await self._zookeeper.create_sequential(paths.CONFIG_CHANGE_PREFIX, change)
                     return

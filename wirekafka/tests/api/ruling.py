@@ -7,7 +7,7 @@ response = ruling.ask(CreateTopicsRequest(...), 7)
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from wirekafka.pending import Pending, finish
 from wirekafka.tests.api.data_plane import Caller
@@ -39,7 +39,7 @@ class RulingBroker:
         self.own.peers.answer = self._answer
         self.cluster.start()
         self.events = 0
-        self.member.ruler = self
+        self.member.ruler = cast(Any, self)
         self.stage = self.cluster.stage
 
     @property

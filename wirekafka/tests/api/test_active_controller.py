@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import trio
@@ -706,7 +706,7 @@ def test_controller_that_was_deposed_meanwhile_says_so(tmp_path: Path, request_:
         broker.ask(creation(new()), 7)
         before = broker.stored_topic("flights")
         broker.own.controller.resign("the test says so")
-        broker.member.ruler = Believing(broker)
+        broker.member.ruler = cast(Any, Believing(broker))
         found = {code for code in codes_of(broker.ask(request_, version)) if code}
         assert found == {ErrorCode.NOT_CONTROLLER}
         assert broker.stored_topic("flights") == before
@@ -717,7 +717,7 @@ def test_controller_that_was_deposed_meanwhile_says_so(tmp_path: Path, request_:
 def test_controller_that_was_deposed_meanwhile_shuts_no_broker_down(tmp_path: Path) -> None:
     def test(broker: RulingBroker) -> None:
         broker.own.controller.resign("the test says so")
-        broker.member.ruler = Believing(broker)
+        broker.member.ruler = cast(Any, Believing(broker))
         assert broker.ask(ControlledShutdownRequest(broker_id=2), 3).error_code == ErrorCode.STALE_CONTROLLER_EPOCH
 
     play(test, tmp_path)
@@ -729,4 +729,8 @@ class Believing:
     is_active = True
 
     def __init__(self, broker: RulingBroker) -> None:
-        self.enter = broker.own.controller.enter
+        self._controller = broker.own.controller
+
+    def enter(self, event: Any, end: Any) -> None:
+        """Enters an event."""
+        self._controller.enter(event, end)

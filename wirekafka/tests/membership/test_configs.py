@@ -303,6 +303,20 @@ def test_wrong_change_is_refused_and_stores_nothing(type_: int, name: str, chang
     run(act)
 
 
+def test_settings_that_are_too_large_for_zookeeper_are_refused() -> None:
+    """ZooKeeper would close the connection, and the broker would connect and send them again for ever."""
+
+    async def act(member: Member) -> None:
+        member.topics.overrides["t"] = {}
+        replicas = ",".join(["0:1"] * 300_000)
+        error = await member.alter(TOPIC, "t", set_("leader.replication.throttled.replicas", replicas))
+        assert error is not None
+        assert error.code is ErrorCode.POLICY_VIOLATION
+        assert await member.notification_count() == 0
+
+    run(act)
+
+
 def test_change_that_is_only_checked_stores_nothing() -> None:
     async def act(member: Member) -> None:
         member.topics.overrides["t"] = {}

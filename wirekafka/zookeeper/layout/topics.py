@@ -96,11 +96,11 @@ def _read_topic_id(values: JsonObject) -> bytes:
 def _read_replicas(values: JsonObject, key: str) -> dict[int, tuple[int, ...]]:
     if key not in values:
         return {}
-    replicas = values.object(key)
+    replicas = values.integers_by_name(key)
     for name in replicas:
         if not (name.isascii() and name.isdecimal() and len(name) <= 10):
             values.refuse(f"{key} has a partition that is not a number: {name!r}")
-    return {int(name): replicas.integers(name) for name in replicas}
+    return {int(name): brokers for name, brokers in replicas.items()}
 
 
 def _write_replicas(replicas: Mapping[int, tuple[int, ...]]) -> dict[str, list[int]]:
