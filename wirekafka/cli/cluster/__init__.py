@@ -14,12 +14,13 @@ import click
 from wirekafka.cli.cluster.balance import balance
 from wirekafka.cli.cluster.describe import describe
 from wirekafka.cli.cluster.errors import ClusterCommandError
+from wirekafka.cli.cluster.features import features
 from wirekafka.cli.cluster.leave import leave
 from wirekafka.cli.cluster.start import start
 
 FAILED = 1
 
-COMMANDS: tuple[click.Command, ...] = (balance, describe, leave, start)
+COMMANDS: tuple[click.Command, ...] = (balance, describe, features, leave, start)
 
 
 class ClusterGroup(click.Group):
