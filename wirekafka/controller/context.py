@@ -72,7 +72,7 @@ class ControllerContext:
         states: the state of each partition that has one; a new partition has none before its first leader is elected.
         offline_replicas: for each broker, the partitions whose directory has failed there.
         deleting: the topics that shall be deleted, in the order in which that was asked for.
-        ineligible: the topics whose deletion waits, because a replica is not available or a reassignment is in progress.
+        ineligible: the topics whose deletion waits, because a replica is not available.
         stopping_replicas: for each topic that is being deleted, the replicas whose broker was told to delete the log, and has not
             answered: each a partition and a broker id.
         deleted_replicas: for each topic that is being deleted, the replicas that are deleted.

@@ -4,12 +4,15 @@ How it works: `/admin/delete_topics/T` asks for a deletion. The brokers are told
 (`LEADER_DURING_DELETE` in UpdateMetadata), and to delete their replicas (StopReplica). The answers come as events. When all
 replicas are deleted, the znodes are, the request last. A new controller begins again with the requests that it finds.
 
-A deletion waits while it is ineligible: a replica is offline, a broker could not delete its replica, or a partition of the
-topic is being reassigned. It is tried again when a broker returns, and when the reassignment is complete.
+A deletion waits while it is ineligible: a replica is offline, or a broker could not delete its replica. It is tried again when a
+broker returns.
 
-Differs from Apache Kafka: the states of the partitions in ZooKeeper keep their leaders until they are deleted. The znode of the
-topic, its settings and the request are deleted in one transaction, so that no crash leaves settings for the next topic of this
-name.
+Differs from Apache Kafka:
+    A deletion ends the reassignments of the topic, as with KRaft. With ZooKeeper it waits for them, for ever if the leader of a
+    partition dies, because no leader is elected for a topic that is being deleted.
+    The states of the partitions in ZooKeeper keep their leaders until they are deleted.
+    The znode of the topic, its settings and the request are deleted in one transaction, so that no crash leaves settings for the
+    next topic of this name.
 
 Source: kafka.controller.TopicDeletionManager, KafkaController (processTopicDeletion,
 processTopicDeletionStopReplicaResponseReceived), kafka.zk.KafkaZkClient.deleteTopicZNode of Kafka 3.9.
@@ -23,6 +26,7 @@ from enum import Enum
 import structlog
 
 from wirekafka.controller.context import ControllerContext
+from wirekafka.controller.reassignment import remove_requests
 from wirekafka.controller.requests import RequestBatch
 from wirekafka.controller.scripts import PAUSE, Script
 from wirekafka.controller.writes import checked, raise_if_deposed
@@ -87,14 +91,19 @@ def look_at_deletions(context: ControllerContext, batch: RequestBatch) -> Script
 
     Source: KafkaController.processTopicDeletion.
     """
-    yield from read_deletions(context)
+    ended = yield from read_deletions(context)
+    if ended:
+        yield from remove_requests(context, lambda name, target: name in ended)
     yield from _go_on(context, batch)
 
 
-def read_deletions(context: ControllerContext) -> Script[None]:
+def read_deletions(context: ControllerContext) -> Script[set[TopicPartition]]:
     """Reads which topics shall be deleted, so that no leader is elected for them. Requests for unknown topics are deleted.
 
     A new controller does so when it knows the topics, before it elects leaders.
+
+    Returns:
+        the partitions whose reassignment has ended, because their topic is to be deleted.
 
     Source: KafkaController.fetchTopicDeletionsInProgress.
     """
@@ -105,12 +114,11 @@ def read_deletions(context: ControllerContext) -> Script[None]:
         outcomes: list[object] = yield [checked(context, [Delete(paths.deleted_topic(name))]) for name in unknown]
         for outcome in outcomes:
             raise_if_deposed(outcome)
-    reassigning = {name.topic for name in context.reassigning}
-    for name in requests.names:
-        if name in context.topics and not context.is_deleting(name):
-            context.deleting[name] = None
-            if name in reassigning:
-                _wait(context, name, "a partition is being reassigned")
+    context.deleting.update((name, None) for name in requests.names if name in context.topics)
+    ended = {name for name in context.reassigning if context.is_deleting(name.topic)}
+    for name in ended:
+        del context.reassigning[name]
+    return ended
 
 
 def note_stopped(context: ControllerContext, batch: RequestBatch, broker_id: int, response: StopReplicaResponse) -> Script[None]:
@@ -167,14 +175,11 @@ def note_returned(context: ControllerContext, batch: RequestBatch, broker_ids: C
 
 
 def resume(context: ControllerContext, batch: RequestBatch, topics: Iterable[str]) -> Script[None]:
-    """Tries the deletion of topics again, unless a partition of them is being reassigned.
-
-    Differs from Apache Kafka: Kafka does not wait for the other partitions of the topic that are being reassigned.
+    """Tries the deletion of topics again.
 
     Source: TopicDeletionManager.resumeDeletionForTopics.
     """
-    reassigning = {name.topic for name in context.reassigning}
-    context.ineligible.difference_update(name for name in topics if name not in reassigning)
+    context.ineligible.difference_update(topics)
     yield from _go_on(context, batch)
 
 

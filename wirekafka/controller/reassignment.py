@@ -12,6 +12,9 @@ Rules of this file:
 
 Invariant: replicas of an assignment = those of its target, then those that are removed.
 
+Limit: a broker that is removed while it is down, or whose StopReplica is lost with the controller, keeps its log, as with Apache
+Kafka.
+
 Source: kafka.controller.KafkaController (onPartitionReassignment, processZkPartitionReassignment,
 processApiPartitionReassignment, processListPartitionReassignments), kafka.controller.ReplicaAssignment of Kafka 3.9; KIP-455.
 Differs from Apache Kafka:
@@ -29,7 +32,6 @@ from itertools import islice
 
 import structlog
 
-from wirekafka.controller import deletion
 from wirekafka.controller.context import ControllerContext
 from wirekafka.controller.elections import Election
 from wirekafka.controller.partition_states import elect, read_states
@@ -165,7 +167,7 @@ def alter_reassignments(
             yield PAUSE
     if begun:
         # The newest request counts, whether it is in the znode or not.
-        yield from _remove_requests(lambda name, target: name in begun, context)
+        yield from remove_requests(context, lambda name, target: name in begun)
         outcomes.update((yield from _begin(context, batch, begun)))
     return outcomes
 
@@ -174,17 +176,22 @@ def _refusal(
     context: ControllerContext, name: TopicPartition, assignment: ReplicaAssignment, target: Sequence[int] | None
 ) -> KafkaError | None:
     """Source: KafkaController.validateReplicas, maybeBuildReassignment, maybeTriggerPartitionReassignment."""
-    if target is None:
-        return None if is_reassigning(assignment) else KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
-    fault = fault_of_target(target)
-    if fault is None:
-        missing = [each for each in reassign_to(assignment, target).adding_replicas if each not in context.available]
-        fault = f"The brokers {missing} are not alive." if missing else None
+    if target is None and not is_reassigning(assignment):
+        return KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
+    fault = None if target is None else _fault_of_request(context, assignment, target)
     if fault is not None:
         return KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, fault)
     if not assignment.replicas or context.is_deleting(name.topic):
         return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist.")
     return None
+
+
+def _fault_of_request(context: ControllerContext, assignment: ReplicaAssignment, target: Sequence[int]) -> str | None:
+    fault = fault_of_target(target)
+    if fault is not None:
+        return fault
+    missing = [each for each in reassign_to(assignment, target).adding_replicas if each not in context.available]
+    return f"The brokers {missing} are not alive." if missing else None
 
 
 def list_reassignments(
@@ -194,7 +201,7 @@ def list_reassignments(
     listed: dict[TopicPartition, ReplicaAssignment] = {}
     for count, name in enumerate(list(context.reassigning if names is None else names), 1):
         assignment = context.assignment(name)
-        if assignment is not None and is_reassigning(assignment):
+        if assignment is not None and is_reassigning(assignment) and not context.is_deleting(name.topic):
             listed[name] = assignment
         if count % SLICE == 0:
             yield PAUSE
@@ -228,7 +235,7 @@ def look_at_reassignments(context: ControllerContext, batch: RequestBatch) -> Sc
     if refused:
         first = {str(name): reason for name, reason in islice(refused.items(), MOST_LOGGED)}
         log.warning("Requests to reassign partitions in ZooKeeper are refused", count=len(refused), first=first)
-        yield from _remove_requests(lambda name, target: name in refused, context)
+        yield from remove_requests(context, lambda name, target: name in refused)
 
 
 def _read_requests() -> Script[dict[TopicPartition, tuple[int, ...]]]:
@@ -253,8 +260,15 @@ def _requests() -> Script[tuple[dict[TopicPartition, tuple[int, ...]], int]]:
     return {}, 0
 
 
-def _remove_requests(is_done: Callable[[TopicPartition, tuple[int, ...]], bool], context: ControllerContext) -> Script[None]:
+def remove_requests(context: ControllerContext, is_done: Callable[[TopicPartition, tuple[int, ...]], bool]) -> Script[None]:
     """Removes requests from the znode, and the znode with the last one.
+
+    Args:
+        is_done: whether the request to move a partition to a target is removed.
+
+    Raises:
+        DeposedError: another broker has the next epoch.
+        ZooKeeperError: the outcome is unknown.
 
     Source: KafkaController.maybeRemoveFromZkReassignment.
     """
@@ -468,12 +482,11 @@ def _complete(
             yield PAUSE
     # The brokers learn it before the assignment says so: a controller that takes over tells the assigned brokers alone.
     yield from batch.send()
-    yield from _end(context, batch, ended, changed)
+    yield from _end(context, ended, changed)
 
 
 def _end(
     context: ControllerContext,
-    batch: RequestBatch,
     ended: Mapping[TopicPartition, ReplicaAssignment],
     changed: Mapping[TopicPartition, ReplicaAssignment],
 ) -> Script[None]:
@@ -485,11 +498,10 @@ def _end(
             topics=sorted(failed),
             remedy="restore the znodes of the topics",
         )
-    yield from _remove_requests(lambda name, target: name in ended and ended[name].replicas == target, context)
+    yield from remove_requests(context, lambda name, target: name in ended and ended[name].replicas == target)
     for name in ended:
         context.reassigning.pop(name, None)
     _log("Reassignments are complete", ended)
-    yield from deletion.resume(context, batch, {name.topic for name in ended if context.is_deleting(name.topic)})
 
 
 def _change_states(

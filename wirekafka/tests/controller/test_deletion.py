@@ -24,6 +24,7 @@ from wirekafka.names import TopicPartition
 from wirekafka.tests.controller.stage import Stage
 from wirekafka.wire.messages.stop_replica import StopReplicaPartitionError, StopReplicaResponse
 from wirekafka.zookeeper.layout import paths
+from wirekafka.zookeeper.layout.requests import read_reassignment, write_reassignment
 from wirekafka.zookeeper.layout.topics import LEADER_DURING_DELETE, ReplicaAssignment
 from wirekafka.zookeeper.model.client import Fault
 from wirekafka.zookeeper.session import (
@@ -271,17 +272,17 @@ def test_replica_offline_of_a_topic_that_stays_is_not_noted() -> None:
     assert stage.context.ineligible == set()
 
 
-def test_deletion_waits_for_a_reassignment() -> None:
-    stage = _stage(1, 2)
-    stage.context.topics["t"].assignments[0] = ReplicaAssignment((1, 2), (2,))
+def test_deletion_ends_the_reassignments_of_the_topic() -> None:
+    stage = _stage(1, 2, 3)
+    stage.context.topics["t"].assignments[0] = ReplicaAssignment((1, 3, 2), (3,))
     stage.context.reassigning[T0] = None
+    other = TopicPartition("other", 0)
+    stage.do(Create(paths.REASSIGN_PARTITIONS, write_reassignment({T0: (1, 3, 2), other: (1,)})))
     _ask(stage, "t")
-    stage.event(lambda context, batch: note_returned(context, batch, [2]))
-    assert stage.sent == [] and stage.context.is_deleting("t")
-
-    del stage.context.reassigning[T0]
-    stage.event(lambda context, batch: resume(context, batch, ["t"]))
-    assert _stopped(stage, 2) == [T0, T1]
+    assert stage.context.reassigning == {}
+    data = stage.data(paths.REASSIGN_PARTITIONS)
+    assert data is not None and read_reassignment(data.data) == {other: (1,)}
+    assert _stopped(stage, 3) == [T0]
 
 
 # Failures
