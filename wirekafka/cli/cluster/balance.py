@@ -127,7 +127,7 @@ def _print(snapshot: Snapshot, loads: list[PartitionLoad], proposal: Proposal) -
     from rich.table import Table
 
     from wirekafka.cli.cluster.balancing import loads_after, moved_bytes
-    from wirekafka.cli.cluster.description import shown_bytes
+    from wirekafka.cli.cluster.description import counted, shown_bytes
 
     console = Console(width=WIDE, highlight=False, markup=False, emoji=False)
     brokers = [each.broker_id for each in snapshot.brokers.values() if each.is_registered]
@@ -156,7 +156,7 @@ def _print(snapshot: Snapshot, loads: list[PartitionLoad], proposal: Proposal) -
     console.print(moves)
     if len(proposal) > MOST_ROWS:
         console.print(f"... and {len(proposal) - MOST_ROWS:,} more; --json has all")
-    console.print(f"{len(proposal):,} partitions change, {shown_bytes(moved_bytes(loads, proposal))} are copied")
+    console.print(f"{counted(len(proposal), 'partition')} change: {shown_bytes(moved_bytes(loads, proposal))} are copied")
 
 
 def _execute(

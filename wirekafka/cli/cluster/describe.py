@@ -27,8 +27,8 @@ def describe(bootstrap: str, is_json: bool, timeout_s: float) -> None:
     Shows its brokers with racks, leaders and bytes, the controller, the partitions that are offline, under min.insync.replicas or
     under-replicated, the replicas out of sync with their lag, and the reassignments in progress.
 
-    The exit code is 1 if a partition, a broker with replicas, a data directory or the controller is offline. Under-replicated
-    partitions alone leave it at 0.
+    The exit code is 1 if a partition has no leader, a broker does not answer or is not registered, a data directory has failed,
+    or there is no controller. Under-replicated partitions alone leave it at 0.
     """
     from rich.console import Console
 

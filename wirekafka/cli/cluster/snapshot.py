@@ -150,11 +150,11 @@ class Snapshot:
 
     @property
     def is_degraded(self) -> bool:
-        """Whether something is offline: a partition, a broker with replicas, a data directory, or the controller."""
+        """Whether something is offline: a partition, a broker, a data directory, or the controller."""
         return (
             self.controller_id is None
             or any(partition.is_offline for partition in self.partitions.values())
-            or any(not broker.is_registered or broker.failed_log_dirs for broker in self.brokers.values())
+            or any(broker.problem is not None or broker.failed_log_dirs for broker in self.brokers.values())
         )
 
     def bytes_of(self, name: TopicPartition) -> int | None:

@@ -62,7 +62,7 @@ def test_table_shows_the_bytes_of_brokers_before_and_after(cluster: PlayedCluste
     shown = cluster.run("balance").stdout
     rows = [line.split() for line in shown.splitlines() if line.split()[:1] == ["3"]]
     assert rows == [["3", "0", "B", "1.2", "KiB", "0", "0"]]
-    assert "4 partitions change, 1.2 KiB are copied" in shown
+    assert "4 partitions change: 1.2 KiB are copied" in shown
 
 
 @pytest.mark.usefixtures("after_a_poll")

@@ -86,10 +86,10 @@ def test_broker_that_is_not_registered_but_has_replicas_is_down(cluster: PlayedC
     assert (down["id"], down["bytes"], down["replica_count"], down["out_of_sync_count"]) == (7, None, 1, 1)
 
 
-def test_broker_that_does_not_answer_costs_its_bytes_only(cluster: PlayedCluster) -> None:
+def test_broker_that_does_not_answer_costs_its_own_bytes_only_and_the_exit_code_is_1(cluster: PlayedCluster) -> None:
     cluster.add("orders", 0, [1, 3], size_bytes=50)
     cluster.silent.add(3)
-    found = described(cluster)
+    found = described(cluster, exit_code=1)
     assert [each["bytes"] for each in found["brokers"]] == [50, 0, None]
     assert "does not answer ApiVersions within 0.5 s" in found["brokers"][2]["problem"]
 
