@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from wirekafka.errors import ErrorCode, KafkaError
-from wirekafka.replication.leader_replica import LeaderReplica
+from wirekafka.replication.leader_replica import IsrChanges, LeaderReplica
 from wirekafka.replication.leadership import IsrChange, IsrChanged, PartitionState
 from wirekafka.replication.partition import Partition
 from wirekafka.tests.log.logs import NOW_MS, World, batch, config_with
@@ -41,6 +41,7 @@ class Stage:
 
     def __init__(self, path: Path) -> None:
         self.changes: list[IsrChange] = []
+        self.isr_changes = IsrChanges()
         self.log = World().open_log(path, config_with(min_insync_replicas=1))
         self.partition = Partition("topic", bytes(16), 0, self.log, leader=1, is_sole_replica=False)
         self.leader = LeaderReplica(
@@ -49,6 +50,7 @@ class Stage:
             broker_epochs={1: 10, 2: 20},
             propose=lambda leader, change: self.changes.append(change),
             now_ms=lambda: NOW_MS,
+            isr_changes=self.isr_changes,
         )
         self.leader.lead(PartitionState(1, 1, (1, 2), (1, 2)))
 
@@ -103,3 +105,20 @@ def test_answer_of_the_controller_that_comes_after_the_leadership_commits_nothin
     stage.partition.give_way()
     stage.leader.take_answer(IsrChanged(change, 1, 2, (1,)))
     assert stage.log.reader.high_watermark == 0
+
+
+def test_changes_of_in_sync_replicas_are_counted_once_the_controller_has_accepted_them(tmp_path: Path) -> None:
+    stage = Stage(tmp_path)
+    stage.leader._now_ms = lambda: NOW_MS + 2_000
+    stage.leader.check_lag()
+    [change] = stage.changes
+    assert (stage.isr_changes.shrinks, stage.isr_changes.expands) == (0, 0)
+    stage.leader.take_answer(IsrChanged(change, 1, 2, (1,)))
+    assert (stage.isr_changes.shrinks, stage.isr_changes.expands) == (1, 0)
+
+
+def test_change_that_adds_replicas_is_an_expansion() -> None:
+    changes = IsrChanges()
+    changes.note(frozenset({1}), frozenset({1, 2, 3}))
+    changes.note(frozenset({1}), frozenset({1}))
+    assert (changes.shrinks, changes.expands) == (0, 1)
