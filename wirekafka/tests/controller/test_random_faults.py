@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from wirekafka.controller.alter_partition import alter_partition
+from wirekafka.controller.controlled_shutdown import shut_down
 from wirekafka.controller.controller import Controller
 from wirekafka.controller.elections import Election
 from wirekafka.controller.preferred import elect_leaders
@@ -35,13 +36,14 @@ from wirekafka.wire.messages.alter_partition import (
     AlterPartitionTopic,
     BrokerState,
 )
+from wirekafka.wire.messages.controlled_shutdown import ControlledShutdownRequest
 from wirekafka.wire.messages.leader_and_isr import LeaderAndIsrPartitionState, LeaderAndIsrRequest, LeaderAndIsrResponse
 from wirekafka.wire.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
 from wirekafka.wire.messages.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
 from wirekafka.wire.requests import RequestType
 from wirekafka.zookeeper.layout import paths
 from wirekafka.zookeeper.layout.membership import BrokerRegistration
-from wirekafka.zookeeper.layout.requests import write_preferred_replica_election, write_reassignment
+from wirekafka.zookeeper.layout.requests import write_log_dir_event, write_preferred_replica_election, write_reassignment
 from wirekafka.zookeeper.layout.topics import LEADER_DURING_DELETE, NO_LEADER, PartitionState, ReplicaAssignment, TopicAssignment
 from wirekafka.zookeeper.model.client import Fault, ModelClient
 from wirekafka.zookeeper.model.server import ModelServer
@@ -116,6 +118,7 @@ class Node:
 
     Attributes:
         hosted: the replicas that a controller has told the broker of since it started.
+        failed: the replicas whose directory has failed; a restart repairs it.
         metadata: the leaders that the broker would tell clients.
     """
 
@@ -123,6 +126,7 @@ class Node:
         self.broker_id = broker_id
         self._world = world
         self.hosted: dict[TopicPartition, _Hosted] = {}
+        self.failed: set[TopicPartition] = set()
         self.metadata: dict[TopicPartition, int] = {}
         self.is_up = False
         self.controller_epoch = 0
@@ -132,7 +136,7 @@ class Node:
 
     def start(self) -> None:
         """Starts a process, which knows nothing."""
-        self.hosted, self.metadata = {}, {}
+        self.hosted, self.failed, self.metadata = {}, set(), {}
         self.is_up, self.controller_epoch, self.broker_epoch = True, 0, -1
         self.timers = PlayedTimers()
         client = self.client = ModelClient(self._world.server, self._world.steps.append, lambda: NOW_MS)
@@ -212,20 +216,34 @@ class Node:
                     return StopReplicaResponse(error_code=fault)
             return UpdateMetadataResponse(error_code=fault)
         self.controller_epoch = request.controller_epoch
+        response = accept(request)
         match request:
             case LeaderAndIsrRequest():
                 self._lead_and_follow(request)
+                self._refuse_failed(request, response)
             case StopReplicaRequest():
                 self._stop(request)
+                for each in response.partition_errors:
+                    if TopicPartition(each.topic_name, each.partition_index) in self.failed:
+                        each.error_code = ErrorCode.KAFKA_STORAGE_ERROR
             case UpdateMetadataRequest():
                 self._update(request)
-        return accept(request)
+        return response
+
+    def _refuse_failed(self, request: LeaderAndIsrRequest, response: LeaderAndIsrResponse) -> None:
+        for topic, answered in zip(request.topic_states, response.topics, strict=True):
+            for each in answered.partition_errors:
+                if TopicPartition(topic.topic_name, each.partition_index) in self.failed:
+                    each.error_code = ErrorCode.KAFKA_STORAGE_ERROR
 
     def _lead_and_follow(self, request: LeaderAndIsrRequest) -> None:
         # A replica of a former topic may be left: its controller has died between the end of its reassignment and StopReplica.
         for topic in request.topic_states:
             for told in topic.partition_states:
                 name = TopicPartition(topic.topic_name, told.partition_index)
+                if name in self.failed:
+                    self.hosted.pop(name, None)
+                    continue
                 former = self.hosted.get(name)
                 if former is not None and former.topic_id == topic.topic_id and told.leader_epoch <= former.told.leader_epoch:
                     continue
@@ -397,6 +415,8 @@ class World:
             (2, self._stop_or_start),
             (1, self._lose_session),
             (1, self._lose_connection),
+            (1, self._shut_down),
+            (1, self._lose_directory),
         ]
         [(_, action)] = self.dice.choices(actions, [weight for weight, _ in actions])
         action()
@@ -462,7 +482,8 @@ class World:
 
     def led_by(self, node: Node) -> list[TopicPartition]:
         """Returns the partitions that a broker leads, as far as it knows."""
-        return [name for name, each in node.hosted.items() if each.told.leader == node.broker_id and node.is_up]
+        hosted = {name: each for name, each in node.hosted.items() if name not in node.failed}
+        return [name for name, each in hosted.items() if each.told.leader == node.broker_id and node.is_up]
 
     def following(self, leader: Node, name: TopicPartition) -> list[int]:
         """Returns the replicas that follow a leader in its epoch."""
@@ -472,7 +493,9 @@ class World:
 
     def _follows(self, node: Node, name: TopicPartition, known: _Hosted) -> bool:
         hosted = node.hosted.get(name)
-        return hosted is not None and hosted.topic_id == known.topic_id and hosted.told.leader_epoch == known.told.leader_epoch
+        if hosted is None or name in node.failed or hosted.topic_id != known.topic_id:
+            return False
+        return hosted.told.leader_epoch == known.told.leader_epoch
 
     def _stop_or_start(self) -> None:
         node = self.dice.choice([*self.nodes.values()])
@@ -480,6 +503,23 @@ class World:
             node.start()
         elif sum(each.is_up for each in self.nodes.values()) > 2:
             node.stop()
+
+    def _shut_down(self) -> None:
+        """A broker gives its leaderships away, and may stop before it has an answer."""
+        node, controller = self.dice.choice([*self.nodes.values()]), self.active_controller()
+        if controller is not None and node.is_up and sum(each.is_up for each in self.nodes.values()) > 2:
+            request = ControlledShutdownRequest(broker_id=node.broker_id, broker_epoch=node.broker_epoch)
+            settings = ControllerSettings(node.broker_id)
+            controller.enter(lambda context, batch: shut_down(context, batch, settings, request), lambda result: None)
+            self.run(self.dice.choice([3, 30]))
+            node.stop()
+
+    def _lose_directory(self) -> None:
+        """A log directory fails, with the replicas that are in it."""
+        node = self.dice.choice([*self.nodes.values()])
+        if node.is_up and node.hosted:
+            node.failed.update(self.dice.sample([*node.hosted], 1))
+            self.write(Create(paths.LOG_DIR_EVENT_PREFIX, write_log_dir_event(node.broker_id), sequential=True))
 
     def _lose_session(self) -> None:
         self.dice.choice([*self.nodes.values()]).lose_session()
@@ -495,6 +535,8 @@ class World:
         """Ends all faults, and lets the leaders take all replicas into their in-sync replicas, until nothing changes any more."""
         self.is_failing = False
         for node in self.nodes.values():
+            if node.failed and node.is_up:
+                node.stop()
             if not node.is_up:
                 node.start()
         for _ in range(40):
