@@ -4,9 +4,10 @@ Behaviour:
     Each topic succeeds or fails by itself. The name of a deleted topic is free when the response is sent; its files are
     deleted after `file.delete.delay.ms`. A name or id that is named twice is refused, and so is a name whose topic id is named
     too.
-    In a cluster, the controller deletes the topics. The response is sent when they are deleted, or after `timeout_ms` with
-    REQUEST_TIMED_OUT for the topics whose deletion takes longer: a topic with replicas on brokers that are not available is
-    deleted when they return. Other members answer NOT_CONTROLLER for each topic.
+    In a cluster, the controller deletes the topics. The response is sent when this broker has none of them and their names are
+    free, or after `timeout_ms` with REQUEST_TIMED_OUT for the topics that this broker still has. A topic with replicas on
+    brokers that are not available keeps its name until they return; the response waits one second for such a name. Other members
+    answer NOT_CONTROLLER for each topic.
 
 Versions:
     0: names. 1: throttle time. 2: as 1. 3: TOPIC_DELETION_DISABLED, where earlier versions have INVALID_REQUEST. 4: flexible.
@@ -18,6 +19,7 @@ Differs from Apache Kafka:
     A start of the broker deletes the committed offsets of topics that do not exist, because a crash may come between the deletion
     of a topic and that of its offsets. Apache Kafka keeps these offsets until they expire, and a new topic of the same name
     inherits them.
+    Apache Kafka with ZooKeeper does not wait until the names are free.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
-from wirekafka.api.controller_events import active_controller, enter_each, not_controller
+from wirekafka.api.controller_events import active_controller, enter, enter_each, not_controller
 from wirekafka.api.registry import Call, serves
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.metadata.operations import Operation, Resource
@@ -40,10 +42,17 @@ from wirekafka.wire.types import Int16, Int32, Message, NullableString, String, 
 if TYPE_CHECKING:
     from wirekafka.broker import Broker
     from wirekafka.controller.administration import Deletion
+    from wirekafka.controller.context import ControllerContext
+    from wirekafka.controller.requests import RequestBatch
     from wirekafka.controller.ruler import Event, Ruler
+    from wirekafka.controller.scripts import Script
     from wirekafka.membership.member import Member
 
 FIRST_VERSION_WITH_DELETION_DISABLED = 3
+
+MOST_WAIT_FOR_NAMES_MS = 1_000
+LOOK_MS = 20
+"""How long a response waits until names are free, and how often the controller is asked."""
 
 
 class DeleteTopicState(Message):
@@ -185,8 +194,9 @@ def _deletion_in_cluster(
     deleted = enter_each(controller, asked, event_of)
 
     def wait(outcomes: list[Deletion | KafkaError]) -> Pending[Any]:
-        pending = broker.slices.run(_wait_for_deletion(broker, member, call.request, asked, outcomes))
-        return pending.map(lambda _: DeleteTopicsResponse(responses=results))
+        gone: Pending[list[str]] = broker.slices.run(_wait_for_deletion(broker, member, call.request, asked, outcomes))
+        free: Pending[None] = gone.map(lambda names: _wait_for_names(broker, controller, names, call.request.timeout_ms))
+        return free.map(lambda _: DeleteTopicsResponse(responses=results))
 
     return deleted.map(wait)
 
@@ -212,8 +222,12 @@ def _wait_for_deletion(
     request: DeleteTopicsRequest,
     asked: Sequence[tuple[DeletableTopicResult, str | bytes]],
     outcomes: Sequence[Deletion | KafkaError],
-) -> Work[Pending[None]]:
-    """Completes the results of the topics that the controller was asked to delete, and waits for their deletion."""
+) -> Work[Pending[list[str]]]:
+    """Completes the results of the topics that the controller was asked to delete, and waits until this broker has none of them.
+
+    Returns:
+        A Pending of the topics that this broker no longer has.
+    """
     from wirekafka.membership.topic_waits import is_gone
 
     awaited: dict[str, DeletableTopicResult] = {}
@@ -226,8 +240,36 @@ def _wait_for_deletion(
             awaited[outcome.name] = result
         yield
 
-    def note(late: set[str]) -> None:
+    def note(late: set[str]) -> list[str]:
         for name in late:
             awaited[name].error_code = ErrorCode.REQUEST_TIMED_OUT
+        return [name for name in awaited if name not in late]
 
     return member.topic_waits.wait(dict.fromkeys(awaited, is_gone), request.timeout_ms, broker.clock).map(note)
+
+
+def _wait_for_names(broker: Broker, controller: Ruler, names: list[str], timeout_ms: int) -> Pending[None]:
+    """Waits until topics with these names can be created again, for a limited time: clients often create them at once."""
+    clock = broker.clock
+    deadline_ms = clock.monotonic_ms() + min(timeout_ms, MOST_WAIT_FOR_NAMES_MS)
+    free: Pending[None] = Pending()
+
+    def look() -> None:
+        if not free.is_done:
+            enter(controller, still_deleting).then(take)
+
+    def still_deleting(context: ControllerContext, batch: RequestBatch) -> Script[list[str]]:
+        yield from ()
+        return [name for name in names if context.is_deleting(name)]
+
+    def take(deleting: list[str] | KafkaError) -> None:
+        if isinstance(deleting, KafkaError) or not deleting or clock.monotonic_ms() >= deadline_ms:
+            free.complete(None)
+        else:
+            clock.call_later(LOOK_MS, look)
+
+    if names:
+        look()
+    else:
+        free.complete(None)
+    return free

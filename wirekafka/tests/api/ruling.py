@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import Any, cast
 
+import trio
+
 from wirekafka.pending import Pending, finish
 from wirekafka.tests.api.data_plane import Caller
 from wirekafka.tests.api.members import NODE_ID, join
@@ -72,6 +74,18 @@ class RulingBroker:
         response = self.begin(request, version)
         assert not isinstance(response, Pending), "the request waits"
         return response
+
+    async def answer(self, request: Message, version: int) -> Any:
+        """Returns the response to a request, which takes some time."""
+        response = self.begin(request, version)
+        found: list[Any] = []
+        if not isinstance(response, Pending):
+            return response
+        response.then(found.append)
+        while not found:
+            await trio.sleep(0.01)
+            self.cluster.turn()
+        return found[0]
 
     def stored_topic(self, name: str) -> TopicAssignment | None:
         """Returns a topic as ZooKeeper has it."""

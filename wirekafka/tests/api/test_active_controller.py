@@ -27,6 +27,7 @@ from wirekafka.pending import Pending
 from wirekafka.tests.api.data_plane import Caller, run, wait_for
 from wirekafka.tests.api.ruling import RulingBroker, rule
 from wirekafka.tests.api.test_members import codes_of
+from wirekafka.tests.controller.controllers import accept
 from wirekafka.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest
 from wirekafka.wire.messages.alter_partition import (
     AlterPartitionPartition,
@@ -339,9 +340,9 @@ def deletion(*topics: str | bytes, **fields: Any) -> DeleteTopicsRequest:
 
 
 def test_topics_are_deleted_by_name_and_by_id(tmp_path: Path) -> None:
-    def test(broker: RulingBroker) -> None:
+    async def test(broker: RulingBroker) -> None:
         [_, cities] = broker.ask(creation(new(), new("cities")), 7).topics
-        responses = broker.ask(deletion("flights", cities.topic_id), 6).responses
+        responses = (await broker.answer(deletion("flights", cities.topic_id), 6)).responses
         assert codes(responses) == [("flights", ErrorCode.NONE), ("cities", ErrorCode.NONE)]
         assert responses[1].topic_id == cities.topic_id
         assert broker.stage.children(paths.TOPICS) == ()
@@ -352,21 +353,21 @@ def test_topics_are_deleted_by_name_and_by_id(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("version", range(6))
 def test_topic_is_deleted_by_name_in_older_versions(tmp_path: Path, version: int) -> None:
-    def test(broker: RulingBroker) -> None:
+    async def test(broker: RulingBroker) -> None:
         broker.ask(creation(new()), 7)
         request = DeleteTopicsRequest(topic_names=["flights"], timeout_ms=TIMEOUT_MS)
-        assert codes(broker.ask(request, version).responses) == [("flights", ErrorCode.NONE)]
+        assert codes((await broker.answer(request, version)).responses) == [("flights", ErrorCode.NONE)]
 
     play(test, tmp_path)
 
 
 def test_deletion_that_is_refused_hinders_no_other(tmp_path: Path) -> None:
-    def test(broker: RulingBroker) -> None:
+    async def test(broker: RulingBroker) -> None:
         made = broker.ask(creation(new(), new("cities"), new(GROUP_METADATA_TOPIC)), 7).topics
         asked = deletion(
             "flights", made[0].topic_id, "none", b"?" * 16, GROUP_METADATA_TOPIC, "cities", "twice", "twice", ZERO_TOPIC_ID
         )
-        assert codes(broker.ask(asked, 6).responses) == [
+        assert codes((await broker.answer(asked, 6)).responses) == [
             ("flights", ErrorCode.INVALID_REQUEST),
             ("flights", ErrorCode.NONE),
             ("none", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
@@ -388,6 +389,32 @@ def test_deletion_waits_until_this_broker_has_heard_of_it(tmp_path: Path) -> Non
         response = await wait_for(broker.begin(deletion("flights"), 6))
         assert trio.current_time() - begun == pytest.approx(TIMEOUT_MS / 1000)
         assert codes(response.responses) == [("flights", ErrorCode.REQUEST_TIMED_OUT)]
+
+    play(test, tmp_path)
+
+
+@pytest.mark.parametrize("returns", [True, False])
+def test_deletion_waits_a_second_until_the_name_is_free(tmp_path: Path, returns: bool) -> None:
+    async def test(broker: RulingBroker) -> None:
+        broker.ask(creation(new(factor=3)), 7)
+        slow = broker.own.newest(3)
+        slow.answer = None
+        found: list[Any] = []
+        pending = broker.begin(deletion("flights"), 6)
+        assert not broker.member.image.topics
+        pending.then(found.append)
+        begun = trio.current_time()
+        while not found:
+            if returns and trio.current_time() - begun > 0.5:
+                slow.answer = accept
+                while slow.requests:
+                    slow.end(accept(slow.requests[0].request))
+            await trio.sleep(0.01)
+            broker.cluster.turn()
+        assert trio.current_time() - begun == pytest.approx(0.5 if returns else 1.0, abs=0.1)
+        assert codes(found[0].responses) == [("flights", ErrorCode.NONE)]
+        again = ErrorCode.NONE if returns else ErrorCode.TOPIC_ALREADY_EXISTS
+        assert codes(broker.ask(creation(new()), 7).topics) == [("flights", again)]
 
     play(test, tmp_path)
 
