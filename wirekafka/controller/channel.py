@@ -25,6 +25,7 @@ from wirekafka.controller.context import LiveBroker
 from wirekafka.errors import ErrorCode
 from wirekafka.faults import log_once
 from wirekafka.replication.replica_fetcher import Channel, Timer, Timers
+from wirekafka.wire.messages.stop_replica import STOP_REPLICA
 from wirekafka.wire.requests import RequestType
 from wirekafka.zookeeper.layout.membership import BrokerRegistration
 
@@ -78,9 +79,12 @@ class BrokerChannel:
         return not self._queue
 
     def drop_waiting(self) -> None:
-        """Drops the requests that are not in flight."""
-        while len(self._queue) > self._is_in_flight:
-            self._queue.pop()
+        """Drops the requests that are not in flight, but for StopReplica.
+
+        A broker that has left an assignment is not told again: the znodes do not say that it had a replica.
+        """
+        first = [self._queue.popleft()] if self._is_in_flight else []
+        self._queue = deque([*first, *(each for each in self._queue if each.kind is STOP_REPLICA)])
 
     def close(self) -> None:
         """Drops all requests and closes the connection."""
@@ -176,7 +180,7 @@ class BrokerChannels:
         return all(channel.is_idle for channel in self._by_id.values())
 
     def drop_waiting(self) -> None:
-        """Drops the requests that are not in flight, of all queues."""
+        """Drops the requests that are not in flight, but for StopReplica, of all queues."""
         for channel in self._by_id.values():
             channel.drop_waiting()
 

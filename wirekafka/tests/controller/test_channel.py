@@ -10,6 +10,7 @@ from wirekafka.controller.context import LiveBroker
 from wirekafka.errors import ErrorCode
 from wirekafka.tests.controller.played_brokers import PlayedBrokers, PlayedChannel, PlayedTimers
 from wirekafka.tests.controller.stage import a_registration
+from wirekafka.wire.messages.stop_replica import STOP_REPLICA, StopReplicaRequest, StopReplicaResponse
 from wirekafka.wire.messages.update_metadata import UPDATE_METADATA, UpdateMetadataRequest, UpdateMetadataResponse
 
 BROKER = LiveBroker(2, 10, a_registration(2))
@@ -126,6 +127,21 @@ def test_drop_waiting_keeps_the_request_in_flight_and_the_connection() -> None:
 
     assert room.in_flight == [3]
     assert len(room.brokers.channels[2]) == 1
+
+
+def test_drop_waiting_keeps_the_deletions_of_replicas() -> None:
+    room = _Room()
+    room.send(1)
+    room.send(2)
+    room.channels.send(BROKER, STOP_REPLICA, StopReplicaRequest(), 4)
+    room.send(3)
+
+    room.channels.drop_waiting()
+    room.connection.end(UpdateMetadataResponse())
+
+    assert [each.kind for each in room.connection.requests] == [STOP_REPLICA]
+    room.connection.end(StopReplicaResponse())
+    assert room.in_flight == []
 
 
 def test_drop_waiting_while_a_request_waits_to_be_repeated_drops_it() -> None:
