@@ -329,7 +329,13 @@ def _is_complete(context: ControllerContext, name: TopicPartition) -> bool:
 
 
 def _online(context: ControllerContext, name: TopicPartition) -> list[int]:
-    return [broker_id for broker_id in context.replicas(name) if context.is_online(broker_id, name)]
+    """Returns the replicas that can serve. A leader that shuts down does until another replica can."""
+    leader = context.states[name].state.leader
+    return [
+        broker_id
+        for broker_id in context.replicas(name)
+        if context.is_online(broker_id, name, includes_shutting_down=broker_id == leader)
+    ]
 
 
 def _begin(

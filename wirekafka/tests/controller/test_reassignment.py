@@ -430,6 +430,14 @@ def test_cancelling_that_would_lose_records_is_refused() -> None:
     assert T0 in stage.context.reassigning
 
 
+def test_leader_that_shuts_down_stays_if_no_other_replica_can_lead() -> None:
+    stage = _stage()
+    _grow(stage, (1,))
+    stage.context.shutting_down.add(1)
+    _alter(stage, {T0: [3, 1]})
+    assert _summary(stage) == (1, (1,), 8)
+
+
 def test_cancelled_reassignment_of_a_partition_that_loses_nothing_tells_the_leader() -> None:
     stage = _stage()
     stage.remove_broker(3)
