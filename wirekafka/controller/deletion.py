@@ -40,6 +40,7 @@ from wirekafka.zookeeper.session import (
     Exists,
     GetChildren,
     Multi,
+    Stat,
     ZooKeeperError,
     ZooKeeperErrorCode,
 )
@@ -108,17 +109,23 @@ def read_deletions(context: ControllerContext) -> Script[set[TopicPartition]]:
     Source: KafkaController.fetchTopicDeletionsInProgress.
     """
     requests: Children = yield GetChildren(paths.DELETE_TOPICS, watch=True)
-    unknown = [name for name in requests.names if name not in context.topics]
-    if unknown:
-        log.warning("Topics that shall be deleted do not exist", topics=unknown)
-        outcomes: list[object] = yield [checked(context, [Delete(paths.deleted_topic(name))]) for name in unknown]
-        for outcome in outcomes:
-            raise_if_deposed(outcome)
+    yield from _delete_unknown(context, [name for name in requests.names if name not in context.topics])
     context.deleting.update((name, None) for name in requests.names if name in context.topics)
     ended = {name for name in context.reassigning if context.is_deleting(name.topic)}
     for name in ended:
         del context.reassigning[name]
     return ended
+
+
+def _delete_unknown(context: ControllerContext, names: list[str]) -> Script[None]:
+    """Deletes the requests for topics that do not exist. A topic that was created just now is known at the next look."""
+    found: list[Stat | ZooKeeperError | None] = yield [Exists(paths.topic(name)) for name in names]
+    unknown = [name for name, stat in zip(names, found, strict=True) if stat is None]
+    if unknown:
+        log.warning("Topics that shall be deleted do not exist", count=len(unknown), first=unknown[:MOST_LOGGED])
+    outcomes: list[object] = yield [checked(context, [Delete(paths.deleted_topic(name))]) for name in unknown]
+    for outcome in (*found, *outcomes):
+        raise_if_deposed(outcome)
 
 
 def note_stopped(context: ControllerContext, batch: RequestBatch, broker_id: int, response: StopReplicaResponse) -> Script[None]:

@@ -87,6 +87,14 @@ def _deleting_replicas(context: ControllerContext, broker_ids: Collection[int]) 
                     yield name, broker_id
 
 
+def _look_at_topics(context: ControllerContext, batch: RequestBatch) -> Script[None]:
+    """The request to delete a new topic may have come before the topic was known."""
+    former = {*context.topics}
+    yield from look_at_topics(context, batch)
+    if not context.topics.keys() <= former:
+        yield from look_at_deletions(context, batch)
+
+
 def look_at_isr_changes(context: ControllerContext, batch: RequestBatch) -> Script[None]:
     """Reads the states that leaders have changed by themselves, as brokers of Kafka before 2.7 do, and tells all brokers.
 
@@ -118,7 +126,7 @@ def _changed(path: str, found: Data | ZooKeeperError) -> list[TopicPartition]:
 
 
 _EVENTS: Final[dict[str, Event]] = {
-    paths.TOPICS: look_at_topics,
+    paths.TOPICS: _look_at_topics,
     paths.DELETE_TOPICS: look_at_deletions,
     paths.REASSIGN_PARTITIONS: look_at_reassignments,
     paths.PREFERRED_REPLICA_ELECTION: look_at_elections,

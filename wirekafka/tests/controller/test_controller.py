@@ -274,6 +274,20 @@ def test_topic_that_appears_gets_leaders_that_the_brokers_learn() -> None:
     assert cluster.brokers[1].metadata_told(3)[NAME].leader == 2
 
 
+def test_topic_that_appears_after_the_request_to_delete_it_was_seen_is_deleted() -> None:
+    cluster = _cluster_with_topic()
+    controller = cluster.brokers[1]
+    cluster.create_topic("u", {0: (2,)})
+    controller.context.remove_topic("u")
+    cluster.stage.do(Create(paths.deleted_topic("u"), None))
+    assert cluster.stage.data(paths.deleted_topic("u")) is not None
+
+    cluster.create_topic("v", {0: (2,)})
+
+    assert cluster.stage.children(paths.TOPICS) == ("t", "v")
+    assert cluster.stage.data(paths.deleted_topic("u")) is None
+
+
 def test_topic_that_grows_gets_leaders_for_its_new_partitions() -> None:
     cluster = _cluster_with_topic()
     assignments = {index: ReplicaAssignment((3, 1)) for index in range(2)}

@@ -158,6 +158,14 @@ def test_request_for_an_unknown_topic_is_deleted() -> None:
     assert stage.context.deleting == {}
 
 
+def test_request_for_a_topic_that_is_not_known_yet_stays() -> None:
+    stage = _stage(1, 2)
+    stage.do(Create(paths.topic("new"), b""))
+    _ask(stage, "new")
+    assert stage.children(paths.DELETE_TOPICS) == ("new",)
+    assert stage.context.deleting == {}
+
+
 def test_look_at_deletions_leaves_a_watch() -> None:
     stage = _stage(1, 2)
     stage.event(look_at_deletions)
