@@ -148,8 +148,8 @@ def alter_reassignments(
         targets: the replicas that partitions shall have; None cancels.
 
     Returns:
-        the outcomes: INVALID_REPLICA_ASSIGNMENT, NO_REASSIGNMENT_IN_PROGRESS, UNKNOWN_TOPIC_OR_PARTITION, and
-        UNKNOWN_SERVER_ERROR if the znodes of the topic are damaged.
+        the outcomes: INVALID_REPLICA_ASSIGNMENT, NO_REASSIGNMENT_IN_PROGRESS, UNKNOWN_TOPIC_OR_PARTITION, POLICY_VIOLATION if
+        ZooKeeper does not take so much content, and UNKNOWN_SERVER_ERROR if the znode of the topic is damaged.
 
     Raises:
         DeposedError: another broker has the next epoch.
@@ -355,7 +355,7 @@ def _begin(
     yield PAUSE
     failed = yield from write_assignments(context, changed)
     for name in [name for name in changed if name.topic in failed]:
-        outcomes[name] = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "The znode of the topic is missing or damaged.")
+        outcomes[name] = failed[name.topic]
         del begun[name]
     context.reassigning.update(dict.fromkeys(begun))
     _log("Reassigning partitions", begun)

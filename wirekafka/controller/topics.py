@@ -25,9 +25,10 @@ from wirekafka.controller.partition_states import elect
 from wirekafka.controller.requests import RequestBatch
 from wirekafka.controller.scripts import PAUSE, Script
 from wirekafka.controller.writes import checked, raise_if_deposed
+from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.names import TopicPartition, new_topic_id
 from wirekafka.zookeeper.layout import paths
-from wirekafka.zookeeper.layout.content import MalformedZnodeError
+from wirekafka.zookeeper.layout.content import MOST_BYTES, MalformedZnodeError
 from wirekafka.zookeeper.layout.topics import ReplicaAssignment, TopicAssignment
 from wirekafka.zookeeper.session import (
     Children,
@@ -172,11 +173,16 @@ class _Change:
     removed: frozenset[int] = frozenset()
 
 
-def write_assignments(context: ControllerContext, assignments: Mapping[TopicPartition, ReplicaAssignment]) -> Script[set[str]]:
+Failures = dict[str, KafkaError]
+"""The topics that could not be written, and why: UNKNOWN_SERVER_ERROR, POLICY_VIOLATION."""
+
+
+def write_assignments(context: ControllerContext, assignments: Mapping[TopicPartition, ReplicaAssignment]) -> Script[Failures]:
     """Writes the replicas of partitions to the znodes of their topics, each topic once, and then to the context.
 
     Returns:
-        the topics that could not be written, because they do not exist any more or their content is malformed.
+        the failures: UNKNOWN_SERVER_ERROR if the topic does not exist any more or its content is malformed; POLICY_VIOLATION if
+        ZooKeeper does not take so much content.
 
     Raises:
         DeposedError: another broker has the next epoch.
@@ -188,12 +194,11 @@ def write_assignments(context: ControllerContext, assignments: Mapping[TopicPart
     return (yield from _write(context, changes))
 
 
-def _write(context: ControllerContext, changes: dict[str, _Change]) -> Script[set[str]]:
-    """Changes the znodes of topics; returns the topics that could not be changed."""
-    failed: set[str] = set()
+def _write(context: ControllerContext, changes: dict[str, _Change]) -> Script[Failures]:
+    """Changes the znodes of topics; returns the failures."""
+    failures: Failures = {}
     while changes:
-        writes = yield from _read_and_change(changes)
-        failed |= changes.keys() - writes.keys()
+        writes = yield from _read_and_change(changes, failures)
         outcomes: list[tuple[WriteResult, ...] | ZooKeeperError] = yield [checked(context, [each]) for each in writes.values()]
         again: dict[str, _Change] = {}
         for topic, outcome in zip(writes, outcomes, strict=True):
@@ -206,20 +211,29 @@ def _write(context: ControllerContext, changes: dict[str, _Change]) -> Script[se
                 context.topics[topic].assignments.update(changes[topic].assignments)
                 context.topics[topic].version = writes[topic].version + 1
         changes = again
-    return failed
+    return failures
 
 
-def _read_and_change(changes: Mapping[str, _Change]) -> Script[dict[str, SetData]]:
-    """Returns the writes that change topics, without those that do not exist or are malformed."""
+def _read_and_change(changes: Mapping[str, _Change], failures: Failures) -> Script[dict[str, SetData]]:
+    """Returns the writes that change topics."""
     found: list[Data | ZooKeeperError] = yield [GetData(paths.topic(topic)) for topic in changes]
     writes: dict[str, SetData] = {}
     for (topic, change), data in zip(changes.items(), found, strict=True):
         stored = _read(topic, data)
         yield PAUSE
-        if stored is not None:
-            merged = {**stored.content.partitions, **change.assignments}
-            partitions = {index: each for index, each in merged.items() if index not in change.removed}
-            content = replace(stored.content, partitions=partitions).write()
-            writes[topic] = SetData(paths.topic(topic), content, stored.version)
+        content = b"" if stored is None else _changed(stored.content, change)
         yield PAUSE
+        if stored is None:
+            failures[topic] = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "The znode of the topic is missing or damaged.")
+        elif len(content) > MOST_BYTES:
+            message = f"The topic would take {len(content)} bytes in ZooKeeper, which takes at most {MOST_BYTES}."
+            failures[topic] = KafkaError(ErrorCode.POLICY_VIOLATION, message)
+        else:
+            writes[topic] = SetData(paths.topic(topic), content, stored.version)
     return writes
+
+
+def _changed(content: TopicAssignment, change: _Change) -> bytes:
+    merged = {**content.partitions, **change.assignments}
+    partitions = {index: each for index, each in merged.items() if index not in change.removed}
+    return replace(content, partitions=partitions).write()

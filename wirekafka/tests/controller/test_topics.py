@@ -9,6 +9,7 @@ from structlog.testing import capture_logs
 
 from wirekafka.controller.topics import look_at_partitions, look_at_topics, read_topics, write_assignments
 from wirekafka.controller.writes import DeposedError
+from wirekafka.errors import ErrorCode
 from wirekafka.names import TopicPartition
 from wirekafka.tests.controller.stage import EPOCH, Stage
 from wirekafka.zookeeper.layout import paths
@@ -213,7 +214,7 @@ def test_write_assignments_keeps_what_others_have_written() -> None:
     stage.do(SetData(paths.topic("t"), content.write()))
     moved = ReplicaAssignment((4, 2), (4,), (2,))
 
-    assert stage.run(write_assignments(stage.context, {TopicPartition("t", 1): moved})) == set()
+    assert stage.run(write_assignments(stage.context, {TopicPartition("t", 1): moved})) == {}
 
     stored = _stored(stage, "t")
     assert stored.partitions == {**_assignments({0: (1,), 2: (3,)}), 1: moved}
@@ -237,7 +238,7 @@ def test_write_assignments_of_a_topic_that_somebody_writes_at_the_same_time_read
                 other.submit(grown, lambda result: None)
 
     stage.client.choose_fault = write_between
-    assert stage.run(write_assignments(stage.context, {TopicPartition("t", 0): ReplicaAssignment((2,))})) == set()
+    assert stage.run(write_assignments(stage.context, {TopicPartition("t", 0): ReplicaAssignment((2,))})) == {}
 
     assert len(reads) == 2
     stage.client.choose_fault = lambda operation: None
@@ -248,4 +249,14 @@ def test_write_assignments_of_a_topic_that_vanished_says_so() -> None:
     stage = _stage(1)
     stage.add_topic("t", {0: (1,)})
     stage.do(Delete(paths.topic("t")))
-    assert stage.run(write_assignments(stage.context, {TopicPartition("t", 0): ReplicaAssignment((2,))})) == {"t"}
+    failures = stage.run(write_assignments(stage.context, {TopicPartition("t", 0): ReplicaAssignment((2,))}))
+    assert {name: error.code for name, error in failures.items()} == {"t": ErrorCode.UNKNOWN_SERVER_ERROR}
+
+
+def test_write_assignments_that_zookeeper_would_not_take_writes_nothing() -> None:
+    stage = _stage(1)
+    stage.add_topic("t", dict.fromkeys(range(50), (1,)), topic_id=ID)
+    many = {TopicPartition("t", index): ReplicaAssignment(tuple(range(10**5, 10**5 + 3_000))) for index in range(50)}
+    failures = stage.run(write_assignments(stage.context, many))
+    assert {name: error.code for name, error in failures.items()} == {"t": ErrorCode.POLICY_VIOLATION}
+    assert _stored(stage, "t").partitions == _assignments(dict.fromkeys(range(50), (1,)))
