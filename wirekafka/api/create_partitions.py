@@ -161,9 +161,10 @@ def _growth_in_cluster(
         refused = yield from collect(_failure(topic.name, not_controller()) for topic in request.topics)
         return CreatePartitionsResponse(results=refused)
     times = Counter(topic.name for topic in request.topics)
-    results = {name: CreatePartitionsTopicResult(name=name) for name in times}
+    results: dict[str, CreatePartitionsTopicResult] = {}
     wanted: list[Growth] = []
     for topic in request.topics:
+        results[topic.name] = CreatePartitionsTopicResult(name=topic.name)
         try:
             if times[topic.name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
@@ -208,7 +209,7 @@ def _wait_for_leaders(
     """Waits for the leaders of all partitions of the topics that have more of them now.
 
     Args:
-        results: those that are known; the others are added.
+        results: those of all topics, with the errors that are known.
     """
     from wirekafka.membership.topic_waits import Condition, has_leaders
 

@@ -164,7 +164,7 @@ def create_topics(
             present.check_absent(topic.name)
             plan = yield from _plan(context, topic, dice, has_configs=topic.name in present.configured)
         except KafkaError as error:
-            outcomes[topic.name] = error
+            outcomes[topic.name] = _kept(error)
             continue
         planned.append(plan)
         outcomes[topic.name] = plan.created
@@ -210,6 +210,11 @@ class _Present:
         if collides_with is not None:
             message = f"Topic '{name}' collides with existing topics: {collides_with}"
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, message)
+
+
+def _kept(error: KafkaError) -> KafkaError:
+    """Returns an error without its traceback, whose frames would stay in memory as long as the result of a large request."""
+    return error.with_traceback(None)
 
 
 def _exists(name: str) -> KafkaError:
@@ -395,7 +400,7 @@ def create_partitions(
                 grown.append((growth, (yield from _grown(context, growth, topic, deletion, take))))
                 outcomes[growth.name] = growth.partition_count
             except KafkaError as error:
-                outcomes[growth.name] = error
+                outcomes[growth.name] = _kept(error)
         if validate_only:
             break
         remaining = yield from _write_grown(context, grown)
@@ -571,5 +576,5 @@ def _deletion(context: ControllerContext, asked: str | bytes, check: CheckDeleti
         if not is_valid_topic_name(name):
             raise _unknown(name)
     except KafkaError as error:
-        return Deletion(name if isinstance(asked, str) else None, error)
+        return Deletion(name if isinstance(asked, str) else None, _kept(error))
     return Deletion(name, None)
