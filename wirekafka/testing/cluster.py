@@ -144,6 +144,8 @@ async def open_cluster(
         "offsets.topic.replication.factor": replicas,
         "transaction.state.log.replication.factor": replicas,
         "transaction.state.log.min.isr": str(min(2, broker_count)),
+        "share.coordinator.state.topic.replication.factor": replicas,
+        "share.coordinator.state.topic.min.isr": str(min(2, broker_count)),
     }
     model = ModelServer(lambda: round(time.time() * 1000))
     async with serve_model(model, session_timeouts_ms=(1_000, 60_000)) as address, trio.open_nursery() as nursery:

@@ -76,6 +76,8 @@ class Options:
             "default.replication.factor": replicas,
             "offsets.topic.replication.factor": replicas,
             "transaction.state.log.replication.factor": replicas,
+            "share.coordinator.state.topic.replication.factor": replicas,
+            "share.coordinator.state.topic.min.isr": in_sync,
             "transaction.state.log.min.isr": in_sync,
             "zookeeper.session.timeout.ms": 6000,
             "controlled.shutdown.retry.backoff.ms": 500,
