@@ -59,8 +59,8 @@ def test_idempotent_producers_of_all_brokers_have_different_producer_ids(cluster
 
 
 def test_in_sync_replicas_change_by_the_next_controller(cluster: MixedCluster) -> None:
-    cluster.create_topic("next", [[WIREKAFKA_ID, 1, 2]], {"min.insync.replicas": "1"})
     former = cluster.let_apache_kafka_rule()
+    cluster.create_topic("next", [[WIREKAFKA_ID, 1, 2]], {"min.insync.replicas": "1"})
     cluster.brokers[former].kill()
     cluster.produce("next", 0, VALUES)
     other = next(number for number in JVM_IDS if number != former)
@@ -76,8 +76,8 @@ def test_in_sync_replicas_change_by_the_next_controller(cluster: MixedCluster) -
 
 
 def test_controller_that_hangs_does_not_hold_changes_of_in_sync_replicas(cluster: MixedCluster) -> None:
-    cluster.create_topic("hung", [[WIREKAFKA_ID, 1, 2]], {"min.insync.replicas": "1"})
     hung = cluster.let_apache_kafka_rule()
+    cluster.create_topic("hung", [[WIREKAFKA_ID, 1, 2]], {"min.insync.replicas": "1"})
     other = next(number for number in JVM_IDS if number != hung)
     os.kill(cluster.brokers[hung].pid, signal.SIGSTOP)
     try:

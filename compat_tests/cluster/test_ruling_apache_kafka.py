@@ -14,7 +14,17 @@ from kazoo.exceptions import NoNodeError
 
 from compat_tests.conftest import skip_or_fail
 from compat_tests.harness import jars, tools
-from compat_tests.harness.mixed_cluster import JVM_IDS, KINDS, WIREKAFKA_ID, MixedCluster, mixed_cluster
+from compat_tests.harness.mixed_cluster import (
+    JVM_IDS,
+    KINDS,
+    WIREKAFKA_ID,
+    JvmMember,
+    Kafka28,
+    Kafka33,
+    Member,
+    MixedCluster,
+    mixed_cluster,
+)
 from compat_tests.harness.tools import Tools
 from compat_tests.harness.waiting import wait_until
 
@@ -159,3 +169,39 @@ def test_brokers_of_apache_kafka_are_ruled(cluster: MixedCluster) -> None:
     assert cluster.controller_id() == WIREKAFKA_ID
     assert cluster.brokers[2].terminate(120) in (0, 143)
     assert "Controlled shutdown request returned successfully" in cluster.brokers[2].log_text()
+
+
+@pytest.mark.parametrize(("release", "kind"), [("2.8", Kafka28), ("3.3", Kafka33)])
+def test_broker_of_an_older_release_is_ruled(tmp_path: Path, release: str, kind: type[JvmMember]) -> None:
+    reason = jars.missing_program()
+    if reason is not None:
+        skip_or_fail(reason)
+    settings = SETTINGS | {
+        "inter.broker.protocol.version": release,
+        "min.insync.replicas": "1",
+        "offsets.topic.replication.factor": "2",
+        "transaction.state.log.replication.factor": "2",
+        "transaction.state.log.min.isr": "1",
+    }
+    with mixed_cluster(tmp_path, settings, {1: kind, WIREKAFKA_ID: Member}, starts_jvm_first=False) as cluster:
+        assert cluster.controller_id() == WIREKAFKA_ID
+        old = cluster.brokers[1]
+        cluster.create_topic("ruled", [[1, 3], [3, 1]])
+        for index in range(2):
+            cluster.produce("ruled", index, VALUES)
+            cluster.transact("ruled", [index], [b"in a transaction"])
+        cluster.commit("group", "ruled", [1, 2])
+        assert old.terminate(120) in (0, 143)
+        cluster.until_leader("ruled", 0, WIREKAFKA_ID)
+        cluster.produce("ruled", 0, VALUES)
+        old.start()
+        cluster.until_in_sync("ruled")
+        cluster.elect_preferred_if_needed("ruled", 0)
+        for index, values in enumerate(([*VALUES, b"in a transaction", *VALUES], [*VALUES, b"in a transaction"])):
+            assert cluster.consume("ruled", index, len(values)) == values
+            cluster.until_equal("ruled", index)
+        assert cluster.committed_offsets("group", "ruled", 2) == [1, 2]
+        admin = cluster.admin()
+        admin.delete_topics(["ruled"])["ruled"].result(60)
+        wait_until(lambda: not list(old.data_dir.glob("ruled-*")), timeout_s=60, what="the replicas are deleted")
+        assert cluster.controller_id() == WIREKAFKA_ID

@@ -72,9 +72,9 @@ def test_cluster_goes_on_without_zookeeper_and_after_its_return(cluster: MixedCl
 
 
 def test_controller_that_is_killed_is_replaced(cluster: MixedCluster) -> None:
+    controller = cluster.let_apache_kafka_rule()
     cluster.create_topic("ruled", [[3, 1, 2]])
     cluster.produce("ruled", 0, VALUES)
-    controller = cluster.let_apache_kafka_rule()
     cluster.brokers[controller].kill()
     (other,) = set(JVM_IDS) - {controller}
     wait_until(

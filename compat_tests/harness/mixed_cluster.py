@@ -161,12 +161,10 @@ class MixedCluster:
         if controller_id not in JVM_IDS:
             assert self.brokers[controller_id].terminate() == 0
             self.brokers[controller_id].start()
-        return wait_until(
-            lambda: (found := self.controller_id(WIREKAFKA_ID)) in JVM_IDS and found,
-            timeout_s=60,
-            what="a broker of Apache Kafka is the controller",
-            poll_s=0.1,
-        )
+        self.until_all_know_each_other()
+        controller_id = self.controller_id(WIREKAFKA_ID)
+        assert controller_id in JVM_IDS
+        return controller_id
 
     def until_all_know_each_other(self) -> None:
         """Waits until every broker lists the controller and all brokers: a broker listens before the controller knows it."""
@@ -329,19 +327,24 @@ class MixedCluster:
 
 @contextlib.contextmanager
 def mixed_cluster(
-    directory: Path, settings: Mapping[str, str] = {}, kinds: Mapping[int, type[AnyMember]] = KINDS
+    directory: Path,
+    settings: Mapping[str, str] = {},
+    kinds: Mapping[int, type[AnyMember]] = KINDS,
+    *,
+    starts_jvm_first: bool = True,
 ) -> Iterator[MixedCluster]:
-    """Runs a cluster, and kills all of it at the end. Brokers of Apache Kafka start first.
+    """Runs a cluster, and kills all of it at the end.
 
     Args:
         kinds: the kind of each broker, by id.
+        starts_jvm_first: whether the brokers of Apache Kafka start first, so that one of them is the controller.
     """
     with zookeeper(directory) as server:
         cluster = MixedCluster(directory, server, settings, kinds)
         jvm = [broker for broker in cluster.brokers.values() if isinstance(broker, JvmMember)]
         others = [broker for broker in cluster.brokers.values() if broker not in jvm]
         try:
-            for group in (jvm, others):
+            for group in (jvm, others) if starts_jvm_first else (others, jvm):
                 with ThreadPoolExecutor() as pool:
                     list(pool.map(lambda broker: broker.start(), group))
             cluster.until_all_know_each_other()
