@@ -227,14 +227,14 @@ def _allows_unclean(settings: ControllerSettings, topic: str, found: Data | ZooK
     if isinstance(found, ZooKeeperError):
         if found.code is not ZooKeeperErrorCode.NO_NODE:
             raise found
-        return settings.unclean_leader_election(topic)
+        return settings.unclean_leader_election()
     try:
         own = EntityConfigs.read(paths.configs("topics", topic), found.data).values.get(UNCLEAN_SETTING)
     except MalformedZnodeError as error:
         remedy = "set them again by kafka-configs.sh"
         log.error("No election is unclean, because the settings of the topic cannot be read", reason=str(error), remedy=remedy)
         return False
-    return settings.unclean_leader_election(topic) if own is None else own.strip().lower() == "true"
+    return settings.unclean_leader_election() if own is None else own.strip().lower() == "true"
 
 
 def _elected(

@@ -20,7 +20,7 @@ class AutoRebalance:
     imbalance_percent: int = 10
 
 
-def _never(topic: str) -> bool:
+def _never() -> bool:
     return False
 
 
@@ -32,14 +32,14 @@ class ControllerSettings:
         broker_id: this broker.
         listener_name: the listener at which the brokers reach each other; `inter.broker.listener.name`.
         release: that of `inter.broker.protocol.version`; a key of `replication.protocol_versions.VERSIONS`.
-        unclean_leader_election: whether a replica that is not in sync may become the leader of a partition of this topic, as the
-            settings of the broker and the cluster say now; `unclean.leader.election.enable`. The own settings of the topic are
-            read from ZooKeeper when they matter.
+        unclean_leader_election: whether a replica that is not in sync may become the leader of a partition, as the settings of
+            the broker and the cluster say now; `unclean.leader.election.enable`. The own settings of a topic are read from
+            ZooKeeper when they matter.
         auto_rebalance: None if `auto.leader.rebalance.enable` is false.
     """
 
     broker_id: int
     listener_name: str = "PLAINTEXT"
     release: str = "3.9"
-    unclean_leader_election: Callable[[str], bool] = _never
+    unclean_leader_election: Callable[[], bool] = _never
     auto_rebalance: AutoRebalance | None = None

@@ -89,6 +89,6 @@ def settings_of(config: BrokerConfig) -> ControllerSettings:
         broker_id=config.node_id,
         listener_name=config.inter_broker_listener,
         release=config.inter_broker_release,
-        unclean_leader_election=lambda _: config.boolean(UNCLEAN_SETTING),
+        unclean_leader_election=lambda: config.boolean(UNCLEAN_SETTING),
         auto_rebalance=rebalance if config.boolean("auto.leader.rebalance.enable") else None,
     )

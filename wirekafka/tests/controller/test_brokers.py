@@ -29,7 +29,7 @@ NAME = TopicPartition("t", 0)
 
 
 def _stage(*, unclean: bool = False, brokers: tuple[int, ...] = (1, 2, 3)) -> Stage:
-    stage = Stage(ControllerSettings(broker_id=1, unclean_leader_election=lambda topic: unclean))
+    stage = Stage(ControllerSettings(broker_id=1, unclean_leader_election=lambda: unclean))
     for broker_id in brokers:
         stage.add_broker(broker_id)
     stage.add_topic("t", {0: (1, 2, 3)})

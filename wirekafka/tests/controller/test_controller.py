@@ -588,7 +588,7 @@ def test_balance_moves_leaders_back_after_a_while() -> None:
 def test_unclean_election_that_is_allowed_at_last_elects() -> None:
     allowed: set[str] = set()
     cluster = Cluster(
-        1, 2, settings=lambda broker_id: ControllerSettings(broker_id, unclean_leader_election=allowed.__contains__)
+        1, 2, settings=lambda broker_id: ControllerSettings(broker_id, unclean_leader_election=lambda: bool(allowed))
     )
     controller = cluster.start()
     cluster.create_topic("t", {0: (2, 1)})

@@ -19,7 +19,7 @@ NAME = TopicPartition("t", 0)
 
 
 def _stage(*, unclean: bool = False, release: str = "3.9", brokers: tuple[int, ...] = (1, 2, 3)) -> Stage:
-    stage = Stage(ControllerSettings(broker_id=1, release=release, unclean_leader_election=lambda topic: unclean))
+    stage = Stage(ControllerSettings(broker_id=1, release=release, unclean_leader_election=lambda: unclean))
     for broker_id in brokers:
         stage.add_broker(broker_id)
     return stage
