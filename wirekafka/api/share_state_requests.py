@@ -32,17 +32,16 @@ def answer_each(
 ) -> Any | Pending[Any]:
     """Does one operation for each share partition of a request; each succeeds or fails by itself.
 
+    Each partition gets UNSUPPORTED_VERSION while share groups are off, and CLUSTER_AUTHORIZATION_FAILED if the client is not a
+    broker: the responses have no error code for the whole request.
+
     Args:
         act: does the operation, and returns its result.
         topic_result: returns the results of one topic.
         refused: returns the result of a partition whose operation has failed.
         respond: returns the response.
-
-    Raises:
-        KafkaError: UNSUPPORTED_VERSION while share groups are off; CLUSTER_AUTHORIZATION_FAILED.
     """
-    broker.topics.features.require(SHARE_VERSION)
-    call.authorize(Operation.CLUSTER_ACTION, CLUSTER)
+    refusal = _refusal(broker, call)
 
     def answer() -> Work[Any]:
         topics = []
@@ -50,6 +49,8 @@ def answer_each(
             results = []
             for each in topic.partitions:
                 try:
+                    if refusal is not None:
+                        raise refusal
                     results.append(act(ShareKey(call.request.group_id, topic.topic_id, each.partition), each))
                 except KafkaError as error:
                     results.append(refused(each.partition, error))
@@ -58,3 +59,13 @@ def answer_each(
         return respond(topics)
 
     return broker.reply_gate.run_in_slices(broker.slices, answer)
+
+
+def _refusal(broker: Broker, call: Call[Any]) -> KafkaError | None:
+    """Returns why the whole request is refused; None if it is not."""
+    try:
+        call.authorize(Operation.CLUSTER_ACTION, CLUSTER)
+        broker.topics.features.require(SHARE_VERSION)
+    except KafkaError as error:
+        return error
+    return None

@@ -291,9 +291,3 @@ def _say_what_has_moved(node: SingleNode) -> None:
             groups=sorted(node.group_configs)[:10],
             count=len(node.group_configs),
         )
-    if node.other_features:
-        log.warning(
-            "Features are off now, because a cluster with ZooKeeper does not have them",
-            features=dict(node.other_features),
-            remedy="`wirekafka cluster leave` turns the last member into a single node with all features again",
-        )

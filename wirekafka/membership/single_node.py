@@ -19,7 +19,6 @@ from wirekafka.log.manager import LogManager
 from wirekafka.log.meta_properties import MetaPropertiesVersion
 from wirekafka.log.storage import Storage
 from wirekafka.metadata import producer_ids
-from wirekafka.metadata.cluster_features import features_of_member
 from wirekafka.metadata.features import METADATA_VERSION
 from wirekafka.metadata.journal import has_journal, has_migrated_journal
 from wirekafka.metadata.producer_ids import BLOCK_SIZE, ProducerIds
@@ -61,8 +60,7 @@ class SingleNode:
         topics: by name.
         broker_configs: the dynamic settings of brokers by broker id; "" stands for all brokers.
         group_configs: the settings of groups.
-        feature_levels: the levels of the features that are on and that a cluster can have.
-        other_features: the levels of the features that are on and that a cluster with ZooKeeper does not have.
+        feature_levels: the levels of the features that are on.
         next_producer_id: all producer ids below it are taken.
     """
 
@@ -72,7 +70,6 @@ class SingleNode:
     broker_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     group_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     feature_levels: Mapping[str, int] = field(default_factory=dict)
-    other_features: Mapping[str, int] = field(default_factory=dict)
     next_producer_id: int = 0
 
     @property
@@ -107,7 +104,6 @@ def read_single_node(config: BrokerConfig, logs: LogManager) -> SingleNode:
     try:
         _check_all_online(logs, topics)
         brokers = ("", str(config.node_id))
-        movable = features_of_member(config)
         features = {name: level for name, level in topics.features.finalized.items() if name != METADATA_VERSION}
         return SingleNode(
             cluster_id=logs.cluster_id,
@@ -115,8 +111,7 @@ def read_single_node(config: BrokerConfig, logs: LogManager) -> SingleNode:
             topics={topic.name: _node_topic(topic.topic_id, topic.overrides, topic.partitions) for topic in topics},
             broker_configs={broker: configs for broker in brokers if (configs := topics.broker_configs(broker))},
             group_configs={group_id: topics.group_configs.own(group_id) for group_id in topics.group_configs.group_ids},
-            feature_levels={name: level for name, level in features.items() if name in movable},
-            other_features={name: level for name, level in features.items() if name not in movable},
+            feature_levels=features,
             next_producer_id=_next_producer_id(config, logs, topics),
         )
     finally:

@@ -42,6 +42,7 @@ EXPECTED: dict[str, set[tuple[Op, Type]]] = {
     "DeleteGroups": {(Op.DELETE, Type.GROUP)},
     "DeleteRecords": {(Op.DELETE, Type.TOPIC)},
     "DeleteShareGroupOffsets": {(Op.DELETE, Type.GROUP)},
+    "DeleteShareGroupState": {(Op.CLUSTER_ACTION, Type.CLUSTER)},
     "DeleteTopics": {(Op.DELETE, Type.TOPIC)},
     "DescribeAcls": {(Op.DESCRIBE, Type.CLUSTER)},
     "DescribeCluster": {(operation, Type.CLUSTER) for operation in (*range(Op.ALTER, Op.IDEMPOTENT_WRITE + 1), Op.CREATE)},
@@ -58,6 +59,7 @@ EXPECTED: dict[str, set[tuple[Op, Type]]] = {
     "FindCoordinator": {(Op.DESCRIBE, Type.GROUP)},
     "Heartbeat": {(Op.READ, Type.GROUP)},
     "IncrementalAlterConfigs": {(Op.ALTER_CONFIGS, Type.TOPIC)},
+    "InitializeShareGroupState": {(Op.CLUSTER_ACTION, Type.CLUSTER)},
     "InitProducerId": {(Op.WRITE, Type.TRANSACTIONAL_ID)},
     "JoinGroup": {(Op.READ, Type.GROUP)},
     "LeaderAndIsr": {(Op.CLUSTER_ACTION, Type.CLUSTER)},
@@ -73,6 +75,8 @@ EXPECTED: dict[str, set[tuple[Op, Type]]] = {
     "OffsetFetch": {(Op.DESCRIBE, Type.GROUP), (Op.DESCRIBE, Type.TOPIC)},
     "OffsetForLeaderEpoch": {(Op.DESCRIBE, Type.TOPIC)},
     "Produce": {(Op.WRITE, Type.TOPIC), (Op.WRITE, Type.TRANSACTIONAL_ID)},
+    "ReadShareGroupState": {(Op.CLUSTER_ACTION, Type.CLUSTER)},
+    "ReadShareGroupStateSummary": {(Op.CLUSTER_ACTION, Type.CLUSTER)},
     "ShareAcknowledge": {(Op.READ, Type.GROUP)},
     "ShareFetch": {(Op.READ, Type.GROUP)},
     "ShareGroupDescribe": {(Op.DESCRIBE, Type.GROUP)},
@@ -82,6 +86,7 @@ EXPECTED: dict[str, set[tuple[Op, Type]]] = {
     "TxnOffsetCommit": {(Op.WRITE, Type.TRANSACTIONAL_ID), (Op.READ, Type.GROUP), (Op.READ, Type.TOPIC)},
     "UpdateFeatures": {(Op.ALTER, Type.CLUSTER)},
     "UpdateMetadata": {(Op.CLUSTER_ACTION, Type.CLUSTER)},
+    "WriteShareGroupState": {(Op.CLUSTER_ACTION, Type.CLUSTER)},
     "WriteTxnMarkers": {(Op.ALTER, Type.CLUSTER), (Op.CLUSTER_ACTION, Type.CLUSTER)},
 }
 """The permissions that each API needs at least. ApiVersions needs none; ListTransactions needs one for each transaction.

@@ -176,7 +176,7 @@ def test_directory_that_has_moved_is_refused_as_a_single_node(tmp_path: Path) ->
     play(act)
 
 
-def test_settings_of_groups_and_features_that_stay_are_named(tmp_path: Path) -> None:
+def test_settings_of_groups_that_stay_are_named(tmp_path: Path) -> None:
     async def act(stage: Stage) -> None:
         await make_node(tmp_path)
         node = await open_node(tmp_path)
@@ -186,7 +186,6 @@ def test_settings_of_groups_and_features_that_stay_are_named(tmp_path: Path) -> 
             await grown(stage, tmp_path)
         warned = [line for line in logs if line["log_level"] == "warning"]
         assert [line["groups"] for line in warned if "groups" in line] == [["workers"]]
-        assert [sorted(line["features"]) for line in warned if "features" in line] == [["share.version"]]
 
     play(act)
 
