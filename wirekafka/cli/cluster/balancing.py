@@ -187,13 +187,14 @@ class _LeaderBalance:
         return bool(brokers)
 
     def _shortest_chain(self, first: int) -> list[int]:
+        by_count = sorted(self._brokers, key=lambda each: (self._counts[each], each))
         before: dict[int, int | None] = {first: None}
         waiting = deque([first])
         while waiting:
             broker_id = waiting.popleft()
             if self._counts[broker_id] <= self._counts[first] - 2:
                 return _chain_to(broker_id, before)
-            for other in sorted(self._brokers, key=lambda each: (self._counts[each], each)):
+            for other in by_count:
                 if other not in before and self._can_give(broker_id, other):
                     before[other] = broker_id
                     waiting.append(other)
