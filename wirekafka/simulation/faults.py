@@ -23,6 +23,8 @@ from wirekafka.zookeeper.session import Delete, ZooKeeperError
 CHECK_US = 100 * MS
 SHORTEST_MS = 10
 CHANGES_IN_STALL = 3
+MOST_WORK_US = 20 * MS
+"""How long the controller works for one event."""
 
 
 class Faults:
@@ -50,6 +52,7 @@ class Faults:
             self._cut_from_zookeeper,
             self._expire_session,
             self._depose_controller,
+            self._overthrow_controller,
             self._elect,
             self._elect,
             self._fill_disk,
@@ -93,13 +96,21 @@ class Faults:
         if self._options.flush_messages == 1:
             machine.lose_power()
             self._events.call_later(self._duration_us(), lambda: self._restore_power(machine))
-        elif self._is_spare(machine.broker_id):
+        elif machine.broker is not None and self._is_spare(machine.broker_id):
+            session_id = machine.broker.registration.client.session_id
             self._without_power = machine
             machine.lose_power()
-            if self._dice.chance(0.5):
-                self._events.call_later(CHECK_US, self._wait_until_removed)
-            else:
-                self._events.call_later(self._duration_us(), self._restart_without_records)
+            restarts = (self._wait_until_removed, self._restart_without_records, lambda: self._restart_unnoticed(session_id))
+            self._events.call_later(self._duration_us(), self._dice.choose(restarts))
+
+    def _restart_unnoticed(self, session_id: int | None) -> None:
+        """Starts a broker without its records. The controller pauses until the broker has registered again in a new session."""
+        for machine in self._machines:
+            if machine.broker is not None and machine.broker.controller.is_active:
+                machine.broker.process.pause(self._options.session_timeout_ms * MS // 3)
+        if session_id is not None:
+            self._cluster.zookeeper.expire_session(session_id)
+        self._restart_without_records()
 
     def _restore_power(self, machine: Machine) -> None:
         if not self._is_healed:
@@ -151,9 +162,11 @@ class Faults:
             self._events.call_later(CHECK_US, self._wait_until_in_sync)
 
     def _is_in_sync(self, machine: Machine, name: TopicPartition) -> bool:
-        """Whether a broker is in sync, or has no replica of the partition any more."""
-        has_replica = machine.broker_id in self._cluster.assignment_of(name).replicas
-        return not has_replica or machine.broker_id in self._cluster.in_sync_replicas(name)
+        """Whether a broker is in sync since it was told its role, or has no replica of the partition any more."""
+        if machine.broker_id not in self._cluster.assignment_of(name).replicas:
+            return True
+        has_role = machine.broker is not None and machine.broker.replicas.find(name) is not None
+        return has_role and machine.broker_id in self._cluster.in_sync_replicas(name)
 
     def _pause(self) -> None:
         process = self._machine().process
@@ -258,6 +271,19 @@ class Faults:
             self._cluster.operator.request(Delete(paths.CONTROLLER))
         except ZooKeeperError as error:
             self._note(str(error))
+
+    def _overthrow_controller(self) -> None:
+        """Deposes a controller that does not notice it while it works."""
+        strikes = (self._elect, self._reassign, self._expire_session)
+        self._dice.choose(strikes)()
+
+        def strike() -> None:
+            for machine in self._machines:
+                if machine.broker is not None and machine.broker.controller.is_active:
+                    machine.broker.process.pause(self._dice.between(1, self._options.session_timeout_ms) * MS)
+            self._depose_controller()
+
+        self._later(self._dice.between(0, MOST_WORK_US), strike)
 
     def _elect(self) -> None:
         name = self._dice.choose(self._cluster.partitions)

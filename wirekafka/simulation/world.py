@@ -24,11 +24,16 @@ from wirekafka.simulation.history import TopicCreated
 from wirekafka.simulation.machine import Machine
 from wirekafka.simulation.operations import Operator
 from wirekafka.simulation.transactions import TransactionalProducer
+from wirekafka.zookeeper.layout import paths
+from wirekafka.zookeeper.layout.membership import read_controller_epoch
+from wirekafka.zookeeper.layout.topics import PartitionState
+from wirekafka.zookeeper.session import Data, GetData
 
 STEP_MS = 100
 CONVERGENCE_MS = 60_000
 READING_MS = 30_000
 LAST_WRITES_MS = 1_000
+WRITERS_CHECK_US = 20 * MS
 LAST_PRODUCER = 999
 """The number of the producer that shows that the healed cluster is writable."""
 
@@ -44,6 +49,10 @@ class NotConvergedError(AssertionError):
     """The cluster is not online, in sync and writable in time."""
 
 
+class DeposedWriterError(AssertionError):
+    """A controller has written the state of a partition although another one had the next epoch."""
+
+
 class World(Cluster):
     """One run."""
 
@@ -53,14 +62,18 @@ class World(Cluster):
         self.machines = [Machine(self, broker_id) for broker_id in self.broker_ids]
         self._operator = Operator(self, self.machines)
         self._clients: list[Client] = []
+        self._looked_at: dict[TopicPartition, int] = {}
+        """The transaction that had written each partition's state at the last look."""
 
     def run(self) -> list[Replica]:
         """Runs from the beginning to the end, and returns the files of the brokers that run at the end.
 
         Raises:
             NotConvergedError: the cluster did not get well in time.
+            DeposedWriterError: ZooKeeper has a state that a deposed controller has written.
         """
         options = self.options
+        self._check_writers()
         self.record(TopicCreated(TOPIC, options.partition_count, options.min_insync_replicas))
         for machine in self.machines:
             machine.start()
@@ -82,6 +95,20 @@ class World(Cluster):
         """Frees the memory of the disks."""
         for machine in self.machines:
             machine.disk.free()
+
+    def _check_writers(self) -> None:
+        """Looks repeatedly which controllers have written the states of partitions."""
+        epoch: Data = self.operator.request(GetData(paths.CONTROLLER_EPOCH))
+        current = read_controller_epoch(epoch.data)
+        for name in self.partitions:
+            found: Data = self.operator.request(GetData(paths.partition_state(name)))
+            if found.stat.mzxid <= max(epoch.stat.mzxid, self._looked_at.get(name, 0)):
+                continue
+            self._looked_at[name] = found.stat.mzxid
+            writer = PartitionState.read(name, found.data).controller_epoch
+            if writer < current:
+                raise DeposedWriterError(f"the controller of epoch {writer} has written the state of {name} in epoch {current}")
+        self.events.call_later(WRITERS_CHECK_US, self._check_writers)
 
     def _start_clients(self) -> list[Writer]:
         """Starts the clients, and returns the producers; the second one, if there is one, sends with acks=1."""

@@ -26,7 +26,7 @@ from wirekafka.controller.scripts import Script
 from wirekafka.controller.settings import ControllerSettings
 from wirekafka.names import TopicPartition
 from wirekafka.simulation.planted.planting import PlantedBug, Replacement
-from wirekafka.wire.messages.alter_partition import AlterPartitionPartition, BrokerState
+from wirekafka.wire.messages.alter_partition import AlterPartitionPartition
 from wirekafka.zookeeper.layout import paths
 from wirekafka.zookeeper.layout.topics import PartitionState, ReplicaAssignment
 from wirekafka.zookeeper.session import Check, GetChildren, Multi, Write
@@ -87,10 +87,6 @@ def _take_any_change(
         return
     isr = tuple(each.broker_id for each in partition.new_isr_with_epochs)
     asked.states[name] = replace(context.states[name].state, isr=isr)
-
-
-def _is_live(context: ControllerContext, name: TopicPartition, replica: BrokerState) -> bool:
-    return context.is_online(replica.broker_id, name)
 
 
 def _is_complete_at_once(assignment: ReplicaAssignment, state: PartitionState, online: Container[int]) -> bool:
@@ -164,12 +160,6 @@ BUGS = (
         "the controller writes in-sync replicas whoever asks for them, in whichever epoch",
         "KafkaController.tryProcessAlterPartition",
         (Replacement(alter_partition, "_consider", _take_any_change),),
-    ),
-    PlantedBug(
-        "take-replica-of-former-registration",
-        "the controller adds a replica that has restarted since the leader found it caught up",
-        "KIP-903",
-        (Replacement(alter_partition, "_is_eligible", _is_live),),
     ),
     PlantedBug(
         "reassign-before-in-sync",
