@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -201,6 +202,37 @@ def test_killed_leader_is_replaced_and_leads_again_by_kafka_leader_election(clus
         cluster.until_leader("led", 0, killed)
     print(f"the longest gap was {load.longest_gap_s:.2f} s")
     assert load.longest_gap_s < GAP_AFTER_KILL_S
+
+
+def test_controller_that_was_paused_too_long_obeys_the_next_one(cluster: MixedCluster) -> None:
+    cluster.create_topic("paused", SPREAD)
+    former = cluster.controller_id()
+    process = cluster.brokers[former].process
+    assert process is not None
+    asked = other_than(former)
+    with steady_load(cluster, "paused", len(SPREAD)) as load:
+        process.send_signal(signal.SIGSTOP)
+        try:
+            for index in range(len(SPREAD)):
+                cluster.until_leader("paused", index, *(set(ALONE) - {former}), asked=asked)
+        finally:
+            process.send_signal(signal.SIGCONT)
+        load.until_more()
+        cluster.until_in_sync("paused", asked)
+    assert cluster.controller_id(asked) == cluster.controller_id(former) != former
+    assert "This broker is not the controller any more" in cluster.brokers[former].log_text()
+    for index in range(len(SPREAD)):
+        cluster.until_equal("paused", index)
+
+
+def test_cluster_goes_on_without_zookeeper_and_after_its_return(cluster: MixedCluster) -> None:
+    cluster.create_topic("alone", SPREAD)
+    with steady_load(cluster, "alone", len(SPREAD)) as load:
+        cluster.zookeeper.kill()
+        load.until_more()
+        cluster.zookeeper.start()
+        cluster.create_topic("after-zookeeper", SPREAD)
+    cluster.until_in_sync("alone")
 
 
 def test_brokers_that_stop_in_turn_cost_clients_no_error(cluster: MixedCluster) -> None:
