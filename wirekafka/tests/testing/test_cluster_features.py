@@ -83,7 +83,7 @@ def test_group_of_the_consumer_protocol_moves_to_another_broker(tmp_path: Path) 
         consumer.subscribe(["t"])
 
         def read(count: int) -> list[bytes]:
-            messages = []
+            messages: list[bytes] = []
             while len(messages) < count:
                 message = consumer.poll(60)
                 assert message is not None and message.error() is None, message and message.error()
