@@ -19,6 +19,18 @@ from wirekafka import clock
 from wirekafka.api.cluster_versions import CLUSTER_VERSIONS, newest_versions
 from wirekafka.api.registry import Api, all_apis, versions_without_limits
 from wirekafka.config.documentation import configuration_page
+from wirekafka.controller import (
+    administration,
+    alter_partition,
+    brokers,
+    controller,
+    deletion,
+    failover,
+    feature_updates,
+    partition_states,
+    reassignment,
+    replica_states,
+)
 from wirekafka.coordinator import patterns, state_topic
 from wirekafka.coordinator.groups.modern import live_topics
 from wirekafka.coordinator.share_delivery import share_partition
@@ -84,6 +96,16 @@ MODULES = {
     "Requests to the controller": controller_channel,
     "Controlled shutdown in a cluster": controlled_shutdown,
     "Automatic creation of topics in a cluster": topic_creation,
+    "The controller": controller,
+    "Failover of the controller": failover,
+    "Brokers that come and go": brokers,
+    "Elections of leaders": partition_states,
+    "Replicas that the controller stops": replica_states,
+    "Answers of the controller to leaders": alter_partition,
+    "Topics that clients create and extend": administration,
+    "Deletion of topics": deletion,
+    "Reassignments": reassignment,
+    "Changes of features": feature_updates,
     "Coordinators in a cluster": state_topic,
     "Markers of transactions in a cluster": remote_markers,
     "Verification of transactions in a cluster": remote_verification,
