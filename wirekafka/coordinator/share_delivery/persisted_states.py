@@ -16,10 +16,10 @@ Source: kafka.server.share.SharePartition (maybeInitialize, writeShareGroupState
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import count
 from typing import TYPE_CHECKING
 
 import structlog
@@ -44,6 +44,9 @@ READ_TIMEOUT_MS = 5_000
 
 WRITE_TIMEOUT_MS = 30_000
 """How long a change is tried to be stored: longer than a broker needs to take over from one that was killed."""
+
+MOST_FAILED = 1_000
+"""The share partitions that failed last, of which late requests are told."""
 
 OnStored = Callable[[ErrorCode | None], object]
 
@@ -91,7 +94,9 @@ class PersistedStates:
         self._gate = gate
         self._entries: dict[ShareKey, _Entry] = {}
         self._by_number: dict[int, _Entry] = {}
-        self._numbers = count()
+        self._free_numbers: list[int] = []
+        self._failed_numbers: deque[int] = deque()
+        """The numbers of the last share partitions whose changes could not be stored, for requests that ask late."""
 
     def read(self, leader_epochs: Mapping[ShareKey, int]) -> Pending[None]:
         """Reads the states of share partitions that are not loaded, for the leaders in these epochs.
@@ -132,7 +137,7 @@ class PersistedStates:
         known = self._entries.get(key)
         if known is not None:
             self._remove(known)
-        entry = self._entries[key] = _Entry(key, next(self._numbers))
+        entry = self._entries[key] = _Entry(key, self._take_number())
         self._by_number[entry.number] = entry
         if isinstance(outcome, ReadState):
             entry.state_epoch = outcome.state_epoch
@@ -141,6 +146,10 @@ class PersistedStates:
             log.info("The state of a share partition cannot be read", share_partition=str(key), reason=str(outcome))
             # Share consumers know few errors of partitions; this one lets them look up the leader, and fetch again.
             entry.refusal = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, outcome.message)
+
+    def _take_number(self) -> int:
+        """Returns a number that is not in use. Numbers are used again, because `ReplyGate` may remember them for long."""
+        return self._free_numbers.pop() if self._free_numbers else len(self._by_number) + len(self._failed_numbers)
 
     def enter(self, key: ShareKey) -> None:
         """Raises unless the state of a share partition was read.
@@ -191,12 +200,14 @@ class PersistedStates:
     def is_committed(self, index: int) -> bool:
         """Whether all changes of the share partition with this number are stored."""
         entry = self._by_number.get(index)
-        return entry is None or entry.stored_count == entry.made_count
+        return index not in self._failed_numbers if entry is None else entry.stored_count == entry.made_count
 
     def await_commit(self, index: int, callback: OnStored) -> None:
         """Calls back once all present changes of the share partition are stored, or with NOT_COORDINATOR if one cannot be."""
         entry = self._by_number.get(index)
-        if entry is None or entry.stored_count == entry.made_count:
+        if entry is None:
+            callback(ErrorCode.NOT_COORDINATOR if index in self._failed_numbers else None)
+        elif entry.stored_count == entry.made_count:
             callback(None)
         else:
             entry.waiters.append((entry.made_count, callback))
@@ -246,7 +257,7 @@ class PersistedStates:
         entry.is_writing = False
         entry.unsent = []
         waiters, entry.waiters = entry.waiters, []
-        self._remove(entry)
+        self._remove(entry, is_failed=True)
         _call(partial(callback, [entry.key]) for callback in self.on_unload)
         _call(partial(callback, ErrorCode.NOT_COORDINATOR) for _, callback in waiters)
         self._become_idle(entry)
@@ -256,8 +267,11 @@ class PersistedStates:
         callbacks, entry.on_idle = entry.on_idle, []
         _call(callbacks)
 
-    def _remove(self, entry: _Entry) -> None:
-        self._by_number.pop(entry.number, None)
+    def _remove(self, entry: _Entry, *, is_failed: bool = False) -> None:
+        if self._by_number.pop(entry.number, None) is not None:
+            (self._failed_numbers if is_failed else self._free_numbers).append(entry.number)
+            if len(self._failed_numbers) > MOST_FAILED:
+                self._free_numbers.append(self._failed_numbers.popleft())
         if self._entries.get(entry.key) is entry:
             del self._entries[entry.key]
 
