@@ -136,7 +136,8 @@ def test_group_of_the_consumer_protocol_outlives_its_coordinator(cluster: MixedC
                 cluster.produce(topic, index, values[index :: len(SPREAD)])
             wanted += values
             wait_until_read(joined, wanted)
-        [described] = [each.result(60) for each in cluster.admin().describe_consumer_groups([group]).values()]
+        admin = cluster.admin()
+        described = admin.describe_consumer_groups([group])[group].result(60)
         assert described.type.name == "CONSUMER"
         assert len(described.members) == 2
         assert described.coordinator.id != killed
