@@ -230,6 +230,16 @@ def test_failover_creates_the_features() -> None:
     assert FinalizedFeatures.read(found.data) == FinalizedFeatures({})
 
 
+def test_failover_of_an_old_release_creates_features_with_lowest_levels() -> None:
+    cluster = Cluster(1, settings=lambda broker_id: ControllerSettings(broker_id, release="2.8"))
+
+    cluster.start()
+
+    found = cluster.stage.data(paths.FEATURE)
+    assert found is not None
+    assert FinalizedFeatures.read(found.data).version == 1
+
+
 def test_failover_with_features_of_an_old_release_enables_them() -> None:
     cluster = Cluster(1)
     cluster.stage.do(Create(paths.FEATURE, FinalizedFeatures({"x": 1}, FEATURES_DISABLED, version=1).write()))
@@ -330,6 +340,22 @@ def test_broker_whose_deletion_failed_returns_and_deletes() -> None:
     cluster.brokers[2].register()
 
     assert cluster.stage.data(paths.topic("t")) is None
+
+
+def test_topic_that_is_deleted_before_the_controller_knows_it_is_deleted() -> None:
+    cluster = _cluster_with_topic()
+    content = TopicAssignment(b"u".rjust(16, b"\0"), {0: ReplicaAssignment((3,))}).write()
+    # The controller looks at deletions first, because of the first one, and finds the other one too.
+    for operation in (
+        Create(paths.deleted_topic("t"), None),
+        Create(paths.topic("u"), content),
+        Create(paths.deleted_topic("u"), None),
+    ):
+        cluster.stage.client.submit(operation, lambda result: None)
+    cluster.turn()
+
+    assert cluster.stage.children(paths.TOPICS) == ()
+    assert cluster.stage.children(paths.DELETE_TOPICS) == ()
 
 
 def test_isr_that_a_leader_has_changed_by_itself_is_told_to_all() -> None:
@@ -472,6 +498,17 @@ def test_connection_that_is_back_remembers_who_shuts_down() -> None:
     cluster.brokers[1].lose_connection()
 
     assert cluster.brokers[1].context.shutting_down == {3}
+
+
+def test_connection_that_is_back_remembers_failed_directories() -> None:
+    cluster = _cluster_with_topic()
+    cluster.brokers[1].context.offline_replicas[3] = {NAME}
+    cluster.brokers[1].newest(3).answer = None
+
+    cluster.brokers[1].lose_connection()
+
+    assert cluster.brokers[1].context.offline_replicas == {3: {NAME}}
+    assert cluster.brokers[1].metadata_told(2)[NAME].offline_replicas == [3]
 
 
 # Deposed controllers
