@@ -99,11 +99,16 @@ class _Peer:
     def send(self, kind: RequestType[Any, Any], request: Any, version: int, on_end: Callable[[Any], object]) -> None:
         """Sends a request, which arrives later even if the connection is closed meanwhile."""
         kind.frame(request, version, correlation_id=0, client_id="")
-        self._world.steps.append(partial(self._arrive, request, on_end))
+        self._world.steps.append(partial(self._arrive, self._node.timers, request, on_end))
 
-    def _arrive(self, request: Any, on_end: Callable[[Any], object]) -> None:
-        is_lost = self._world.happens(0.1)
-        response = None if is_lost else self._world.nodes[self._broker_id].handle(request)
+    @property
+    def _node(self) -> Node:
+        return self._world.nodes[self._broker_id]
+
+    def _arrive(self, process: PlayedTimers, request: Any, on_end: Callable[[Any], object]) -> None:
+        # A process that was started meanwhile has other connections.
+        is_lost = self._world.happens(0.1) or self._node.timers is not process
+        response = None if is_lost else self._node.handle(request)
         if self._world.happens(0.05):
             response = None
         self._world.steps.append(lambda: None if self._is_closed else on_end(response))
@@ -206,7 +211,7 @@ class Node:
         fault = ErrorCode.NONE
         if request.controller_epoch < self.controller_epoch:
             fault = ErrorCode.STALE_CONTROLLER_EPOCH
-        elif request.broker_epoch != self.broker_epoch:
+        elif request.broker_epoch < self.broker_epoch:
             fault = ErrorCode.STALE_BROKER_EPOCH
         if fault is not ErrorCode.NONE:
             match request:
@@ -245,9 +250,14 @@ class Node:
                     self.hosted.pop(name, None)
                     continue
                 former = self.hosted.get(name)
-                if former is not None and former.topic_id == topic.topic_id and told.leader_epoch <= former.told.leader_epoch:
+                if former is not None and former.topic_id == topic.topic_id and not self._is_news(former, told):
                     continue
                 self.hosted[name] = _Hosted(topic.topic_id, told, [*told.isr], told.partition_epoch)
+
+    def _is_news(self, former: _Hosted, told: LeaderAndIsrPartitionState) -> bool:
+        if told.leader_epoch == former.told.leader_epoch:
+            return told.leader == self.broker_id and told.partition_epoch > former.partition_epoch
+        return told.leader_epoch > former.told.leader_epoch
 
     def _stop(self, request: StopReplicaRequest) -> None:
         for topic in request.topic_states:
