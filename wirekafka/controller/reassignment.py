@@ -132,8 +132,13 @@ def is_complete(assignment: ReplicaAssignment, state: PartitionState, online: Co
     return {*target} <= {*state.isr} and any(broker_id in online for broker_id in target)
 
 
-def _difference(replicas: Iterable[int], removed: Container[int]) -> tuple[int, ...]:
-    return tuple(broker_id for broker_id in replicas if broker_id not in removed)
+def _difference(replicas: Iterable[int], removed: Iterable[int]) -> tuple[int, ...]:
+    """Returns the replicas that are not removed.
+
+    A client can give a partition as many replicas as fit into its znode, so a set is looked into, not a sequence.
+    """
+    gone = frozenset(removed)
+    return tuple(broker_id for broker_id in replicas if broker_id not in gone)
 
 
 # Requests of clients
@@ -190,7 +195,8 @@ def _fault_of_request(context: ControllerContext, assignment: ReplicaAssignment,
     fault = fault_of_target(target)
     if fault is not None:
         return fault
-    missing = [each for each in reassign_to(assignment, target).adding_replicas if each not in context.available]
+    available = frozenset(context.available)
+    missing = [each for each in reassign_to(assignment, target).adding_replicas if each not in available]
     return f"The brokers {missing} are not alive." if missing else None
 
 

@@ -311,8 +311,11 @@ def _combine(setting: Setting | None, name: str, current: str | None, operation:
     given = parse_text(Type.LIST, value)
     assert isinstance(items, list)
     assert isinstance(given, list)
+    # A list in ZooKeeper may have 100,000 items.
     if operation is AlterConfigOp.APPEND:
-        items += [item for item in given if item not in items]
+        present = frozenset(items)
+        items += [item for item in given if item not in present]
     else:
-        items = [item for item in items if item not in given]
+        removed = frozenset(given)
+        items = [item for item in items if item not in removed]
     return format_value(Type.LIST, items)

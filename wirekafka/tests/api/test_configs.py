@@ -14,6 +14,7 @@ from wirekafka.config.broker_table import BROKER_SETTINGS
 from wirekafka.config.definition import Type
 from wirekafka.config.topic_table import TOPIC_SETTINGS
 from wirekafka.errors import ErrorCode
+from wirekafka.metadata import config_resources
 from wirekafka.metadata.config_resources import AlterConfigOp
 from wirekafka.tests.api.data_plane import Caller, run
 
@@ -198,6 +199,23 @@ def test_incremental_alter_configs_sets_deletes_appends_and_subtracts(tmp_path: 
         assert change(caller, TOPIC, "a", ("cleanup.policy", SUBTRACT, "delete")).error_code == 0
         assert change(caller, TOPIC, "a", ("cleanup.policy", APPEND, "compact")).error_code == 0
         assert overrides(caller, "a") == {"retention.ms": "6", "cleanup.policy": "compact"}
+
+    run(body, tmp_path)
+
+
+def test_incremental_alter_configs_of_a_long_list_takes_linear_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Items(list[str]):
+        def __contains__(self, item: object) -> bool:
+            raise AssertionError("a list of items was searched for each of them")
+
+    monkeypatch.setattr(config_resources, "parse_text", lambda type_, text: Items(filter(None, text.split(","))))
+
+    async def body(caller: Caller) -> None:
+        caller.broker.topics.create("a", 1)
+        assert change(caller, TOPIC, "a", ("cleanup.policy", APPEND, "compact,delete")).error_code == 0
+        assert overrides(caller, "a") == {"cleanup.policy": "delete,compact"}
+        assert change(caller, TOPIC, "a", ("cleanup.policy", SUBTRACT, "delete")).error_code == 0
+        assert overrides(caller, "a") == {"cleanup.policy": "compact"}
 
     run(body, tmp_path)
 

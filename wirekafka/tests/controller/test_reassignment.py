@@ -69,6 +69,20 @@ def test_reassign_to(assignment: ReplicaAssignment, target: list[int], expected:
     assert target_of(expected) == tuple(target)
 
 
+def test_assignment_with_very_many_replicas_is_reassigned_in_linear_time() -> None:
+    class Replicas(tuple[int, ...]):
+        __slots__ = ()
+
+        def __contains__(self, value: object) -> bool:
+            raise AssertionError("a sequence of replicas was searched for each of them")
+
+    replicas = Replicas(range(10))
+    moving = reassign_to(ReplicaAssignment(replicas, Replicas(), Replicas()), Replicas([4, 10]))
+    assert moving == _moving([4, 10, 0, 1, 2, 3, 5, 6, 7, 8, 9], [10], [0, 1, 2, 3, 5, 6, 7, 8, 9])
+    assert target_of(ReplicaAssignment(replicas, (), Replicas(range(9)))) == (9,)
+    assert origin_of(ReplicaAssignment(replicas, Replicas(range(9)), ())) == (9,)
+
+
 @pytest.mark.parametrize(
     ("assignment", "origin", "is_moving"),
     [
