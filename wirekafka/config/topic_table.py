@@ -44,11 +44,11 @@ def only(value: Value, shown: str) -> Check:
     return Check(f"only {shown}; other values are not supported yet", lambda given: given == value)
 
 
+_THROTTLED_REPLICA = re.compile(r"([0-9]+:[0-9]+)?", re.ASCII)
+
 _THROTTLED_REPLICAS = Check(
     "of PARTITION:BROKER, or *",
-    lambda value: (
-        value == ["*"] or (isinstance(value, list) and all(re.fullmatch(r"([0-9]+:[0-9]+)?", item, re.ASCII) for item in value))
-    ),
+    lambda value: value == ["*"] or (isinstance(value, list) and all(map(_THROTTLED_REPLICA.fullmatch, value))),
 )
 """Source: org.apache.kafka.server.config.QuotaConfigs, kafka.server.ThrottledReplicaListValidator."""
 
