@@ -358,15 +358,15 @@ class Controller:
 
     def _begin(self, term: Term) -> Script[None]:
         """Reads the cluster and takes it over; gives up the controllership if that fails unexpectedly."""
+        # Before it begins: if the connection breaks meanwhile, watches are lost, and everything must be read once more.
+        self._must_read = False
         try:
             yield from self._while_in_term(self._take_over(term))
-        except DeposedError:
-            raise
         except Exception as error:
-            if not _is_connection_lost(error):
+            self._must_read = True
+            if not isinstance(error, DeposedError) and not _is_connection_lost(error):
                 yield from self._give_up(term)
             raise
-        self._must_read = False
 
     def _take_over(self, term: Term) -> Script[None]:
         channels = self._channels

@@ -491,6 +491,23 @@ def test_connection_that_is_back_sets_all_watches_again() -> None:
     assert cluster.state(TopicPartition("u", 0)).leader == 1
 
 
+def test_connection_that_is_back_before_everything_was_read_sets_all_watches_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Every pause is a turn of the loop, so that the connection can break and be back while no operation is in progress.
+    monkeypatch.setattr("wirekafka.controller.scripts.SLICE_SECONDS", 0.0)
+    cluster = _cluster_with_topic()
+    for number in range(20):
+        cluster.create_topic(f"many-{number}", {0: (1,)})
+    controller, context = cluster.brokers[1], cluster.brokers[1].context
+
+    controller.client.lose_connection()
+    while controller.context is context:
+        cluster.stage.steps.popleft()()
+    controller.lose_connection()
+    cluster.brokers[2].expire()
+
+    assert cluster.state(NAME).leader == 3
+
+
 def test_connection_that_is_back_remembers_who_shuts_down() -> None:
     cluster = _cluster_with_topic()
     cluster.brokers[1].context.shutting_down.add(3)
