@@ -267,6 +267,9 @@ class ShareStateLog:
 
     def _prune_partition(self, partition: Partition) -> None:
         high_watermark = partition.log.high_watermark
+        if max(self._snapshot_offsets[partition.index].values(), default=-1) >= high_watermark:
+            # A snapshot may still be lost by an election, and the one before it is needed then.
+            return
         redundant = min(high_watermark, min(self._snapshot_offsets[partition.index].values(), default=high_watermark))
         if redundant > partition.log.log_start_offset and not partition.is_offline:
             try:

@@ -7,6 +7,7 @@ import os
 from collections.abc import Awaitable, Callable
 from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -244,6 +245,20 @@ def test_old_state_is_pruned_in_one_partition_at_a_step(tmp_path: Path) -> None:
         assert [partition.log.log_start_offset > 0 for partition in topic.partitions] == [True, True]
 
     run(body, tmp_path, share_coordinator_state_topic_num_partitions="2")
+
+
+def test_state_before_a_snapshot_that_is_not_committed_is_not_pruned(tmp_path: Path) -> None:
+    async def body(stage: Stage) -> None:
+        for _ in range(2):
+            finish(stage.states.initialize({stage.keys[0]: 0}, state_epoch=1))
+        deleted: list[int] = []
+        for high_watermark in (1, 2):
+            log = SimpleNamespace(high_watermark=high_watermark, log_start_offset=0)
+            partition: Any = SimpleNamespace(index=0, log=log, is_offline=False, delete_records=deleted.append)
+            stage.states._prune_partition(partition)
+            assert deleted == ([] if high_watermark == 1 else [1])
+
+    run(body, tmp_path)
 
 
 def test_topic_of_the_state_that_is_deleted_takes_it_along(tmp_path: Path) -> None:
