@@ -136,7 +136,7 @@ def note_stopped(context: ControllerContext, batch: RequestBatch, broker_id: int
     Source: KafkaController.processTopicDeletionStopReplicaResponseReceived.
     """
     if response.error_code != ErrorCode.NONE:
-        yield from _fail(context, broker_id, f"broker {broker_id} answers {ErrorCode(response.error_code).name}")
+        yield from _fail(context, broker_id, f"broker {broker_id} answers {ErrorCode.of(response.error_code).name}")
         return
     for count, each in enumerate(response.partition_errors, 1):
         replica = (each.partition_index, broker_id)
@@ -147,7 +147,7 @@ def note_stopped(context: ControllerContext, batch: RequestBatch, broker_id: int
         if each.error_code == ErrorCode.NONE:
             context.deleted_replicas.setdefault(each.topic_name, set()).add(replica)
         else:
-            reason = f"broker {broker_id} answers {ErrorCode(each.error_code).name} for partition {each.partition_index}"
+            reason = f"broker {broker_id} answers {ErrorCode.of(each.error_code).name} for partition {each.partition_index}"
             _wait(context, each.topic_name, reason)
         if count % SLICE == 0:
             yield PAUSE

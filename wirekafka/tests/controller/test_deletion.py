@@ -223,6 +223,14 @@ def test_replica_that_cannot_be_deleted_is_tried_again_when_a_broker_returns() -
     assert _stopped(stage, 2) == [T0]
 
 
+def test_error_that_is_unknown_here_lets_the_deletion_wait() -> None:
+    stage = _stage(1, 2)
+    _ask(stage, "t")
+    errors = [StopReplicaPartitionError(topic_name="t", partition_index=T0.partition, error_code=9_999)]
+    stage.event(lambda context, batch: note_stopped(context, batch, 2, StopReplicaResponse(partition_errors=errors)))
+    assert "t" in stage.context.ineligible
+
+
 def test_broker_that_dies_before_its_answer_is_told_again_when_it_returns() -> None:
     stage = _stage(1, 2)
     _ask(stage, "t")
