@@ -233,10 +233,12 @@ class MixedCluster:
         admin = self.admin()
 
         def is_elected() -> bool:
-            timeouts = {"operation_timeout": 10, "request_timeout": 30}
-            error = admin.elect_leaders(ElectionType.PREFERRED, [partition], **timeouts).result(60)[partition]
-            # Apache Kafka may elect the leader and not answer before the timeout; then no election is needed any more.
-            if error is not None and error.code() in (KafkaError.PREFERRED_LEADER_NOT_AVAILABLE, KafkaError.REQUEST_TIMED_OUT):
+            try:
+                error = admin.elect_leaders(ElectionType.PREFERRED, [partition]).result(15)[partition]
+            except TimeoutError:
+                # Apache Kafka may elect the leader and answer a minute later; then no election is needed any more.
+                return False
+            if error is not None and error.code() == KafkaError.PREFERRED_LEADER_NOT_AVAILABLE:
                 return False
             assert error is None or error.code() == KafkaError.ELECTION_NOT_NEEDED, error
             return True

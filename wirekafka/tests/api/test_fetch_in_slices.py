@@ -17,7 +17,7 @@ from wirekafka.pending import Pending
 from wirekafka.slices import Slices
 from wirekafka.tests.api.data_plane import Caller, batch, run, wait_for
 from wirekafka.tests.api.fetching import MIB, append, at, partitions_of, request_of, values
-from wirekafka.tests.api.longest_step import MOST_MS, run_and_measure
+from wirekafka.tests.api.longest_step import LIMIT_MS, run_and_measure
 from wirekafka.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 
 MANY = PARTITIONS_AT_ONCE + 2 * PARTITIONS_A_STEP
@@ -241,4 +241,4 @@ def test_fetch_of_the_most_partitions_does_not_hold_the_loop(tmp_path: Path, par
     request = FetchRequest(topics=[FetchTopic(topic="flights", partitions=asked)], session_epoch=epoch)
     response, longest_ms = run_and_measure(tmp_path, prepare, lambda caller: caller.ask(request, 12))
     assert sum(len(topic.partitions) for topic in response.responses) == len(asked)
-    assert longest_ms < MOST_MS
+    assert longest_ms < LIMIT_MS

@@ -12,7 +12,7 @@ from wirekafka.log.timestamps import LIGHT_RECORDS
 from wirekafka.log.validation import validate_batch, without_bounds
 from wirekafka.pending import Pending
 from wirekafka.tests.api.data_plane import NOW_MS, Caller, run, wait_for
-from wirekafka.tests.api.longest_step import MOST_MS, run_and_measure
+from wirekafka.tests.api.longest_step import LIMIT_MS, run_and_measure
 from wirekafka.wire.batch import Record, build_batch
 from wirekafka.wire.compression import Compression
 from wirekafka.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
@@ -91,7 +91,7 @@ def test_list_offsets_by_time_in_a_batch_of_many_records_does_not_hold_the_loop(
         tmp_path, lambda caller: fill(caller, batch), lambda caller: ask(caller, (0, NOW_MS + COUNT - 1))
     )
     assert found_in(response) == [(0, COUNT - 1, NOW_MS + COUNT - 1)]
-    assert longest_ms < MOST_MS
+    assert longest_ms < LIMIT_MS
 
 
 def test_list_offsets_by_time_of_many_partitions_does_not_hold_the_loop(tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ def test_list_offsets_by_time_of_many_partitions_does_not_hold_the_loop(tmp_path
         tmp_path, lambda caller: fill(caller, batch, 60), lambda caller: ask(caller, *((index, last) for index in range(60)))
     )
     assert found_in(response) == [(0, LIGHT_RECORDS - 1, last)] * 60
-    assert longest_ms < MOST_MS
+    assert longest_ms < LIMIT_MS
 
 
 def test_list_offsets_of_the_max_timestamp_after_delete_records_does_not_hold_the_loop(tmp_path: Path) -> None:
@@ -115,4 +115,4 @@ def test_list_offsets_of_the_max_timestamp_after_delete_records_does_not_hold_th
 
     response, longest_ms = run_and_measure(tmp_path, fill_with_small_batches, lambda caller: ask(caller, (0, -3)))
     assert found_in(response) == [(0, 1, NOW_MS - 1)]
-    assert longest_ms < MOST_MS
+    assert longest_ms < LIMIT_MS

@@ -17,15 +17,12 @@ from wirekafka.server.dispatch import Dispatcher
 from wirekafka.slices import Slices
 from wirekafka.tests.api.data_plane import Caller
 from wirekafka.tests.api.largest_requests import largest_requests, measure
-from wirekafka.tests.api.longest_step import MOST_MS, open_caller, run_and_measure
+from wirekafka.tests.api.longest_step import LIMIT_MS, open_caller, run_and_measure
 from wirekafka.tests.api.sharing import Member
 from wirekafka.tests.api.transacting import Transactor
 from wirekafka.wire.codec import MOST_ELEMENTS
 
 pytestmark = pytest.mark.time_limits
-
-LIMIT_MS = 2 * MOST_MS
-"""A tolerance: the same work takes up to twice the CPU time if other work shares the caches (2026-11)."""
 
 
 def test_request_with_the_most_elements_in_any_array_does_not_hold_the_loop(tmp_path: Path) -> None:
@@ -78,7 +75,7 @@ def test_rebalance_of_a_large_group_does_not_hold_the_loop(tmp_path: Path) -> No
     )
     assert {answer.error_code for answer in answered} == {0}
     assert max(len(answer.members) for answer in answered) == MEMBERS
-    assert longest_ms < MOST_MS
+    assert longest_ms < LIMIT_MS
 
 
 def test_sync_of_a_large_group_does_not_hold_the_loop(tmp_path: Path) -> None:
@@ -121,7 +118,7 @@ def test_sync_of_a_large_group_does_not_hold_the_loop(tmp_path: Path) -> None:
         tmp_path, prepare, sync_leader, group_max_size=str(MEMBERS), group_initial_rebalance_delay_ms="500"
     )
     assert {answer.error_code for answer in synced} == {0}
-    assert longest_ms < MOST_MS
+    assert longest_ms < LIMIT_MS
 
 
 def test_heartbeat_of_a_share_group_with_the_most_members_does_not_hold_the_loop(tmp_path: Path) -> None:
@@ -138,7 +135,7 @@ def test_heartbeat_of_a_share_group_with_the_most_members_does_not_hold_the_loop
 
     response, longest_ms = run_and_measure(tmp_path, prepare, join)
     assert response.error_code == 0
-    assert longest_ms < MOST_MS
+    assert longest_ms < LIMIT_MS
 
 
 @pytest.mark.parametrize("is_commit", [True, False])
@@ -157,7 +154,7 @@ def test_end_of_a_transaction_over_many_partitions_does_not_hold_the_loop(tmp_pa
         tmp_path, prepare, lambda _: producers[0].end(is_commit=is_commit), transaction_state_log_num_partitions="1"
     )
     assert code == 0
-    assert longest_ms < MOST_MS
+    assert longest_ms < LIMIT_MS
 
 
 @pytest.mark.parametrize("key_type", [0, 1])
@@ -169,4 +166,4 @@ def test_first_search_for_coordinators_does_not_hold_the_loop(tmp_path: Path, ke
         lambda caller: caller.ask(FindCoordinatorRequest(key_type=key_type, coordinator_keys=keys), 4),
     )
     assert {each.error_code for each in response.coordinators} == {0}
-    assert longest_ms < MOST_MS
+    assert longest_ms < LIMIT_MS
