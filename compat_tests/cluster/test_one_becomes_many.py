@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 import subprocess
 import sys
-import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -81,10 +79,6 @@ def reassign(cluster: MixedCluster, replicas: Mapping[str, list[list[int]]]) -> 
         )
     finally:
         admin.close()
-        with warnings.catch_warnings():
-            # kafka-python leaves sockets whose connection was refused to the garbage collector.
-            warnings.simplefilter("ignore", ResourceWarning)
-            gc.collect()
 
 
 def topic_ids(cluster: MixedCluster) -> dict[str, str]:
