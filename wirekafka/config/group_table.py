@@ -28,16 +28,22 @@ _DURATION = re.compile(
 )
 
 
+MOST_DURATION_CHARACTERS = 100
+MOST_DURATION_MS = (1 << 63) - 1
+"""A long of Java. Python converts no number of thousands of digits."""
+
+
 def duration_ms(text: str) -> int | None:
-    """Returns the ms of a duration in the ISO 8601 form of java.time.Duration; None if it is malformed or negative."""
-    found = _DURATION.fullmatch(text)
+    """Returns the ms of a duration in the ISO 8601 form of java.time.Duration; None if it is malformed, negative or too long."""
+    found = _DURATION.fullmatch(text) if len(text) <= MOST_DURATION_CHARACTERS else None
     if found is None or found["time"] == "T" or found["time"] == "t":
         return None
     if not any(found[name] for name in ("days", "hours", "minutes", "seconds")):
         return None
     hours = int(found["days"] or 0) * 24 + int(found["hours"] or 0)
     seconds = (hours * 60 + int(found["minutes"] or 0)) * 60
-    return seconds * 1000 + int(float((found["seconds"] or "0").replace(",", ".")) * 1000)
+    duration = seconds * 1000 + int(float((found["seconds"] or "0").replace(",", ".")) * 1000)
+    return duration if duration <= MOST_DURATION_MS else None
 
 
 def _is_reset(value: Value) -> bool:

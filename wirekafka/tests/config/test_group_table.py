@@ -19,6 +19,9 @@ from wirekafka.config.group_table import GROUP_BOUNDS, GROUP_SETTINGS, check_gro
         ("-PT1S", None),
         ("1s", None),
         ("", None),
+        (f"P{'9' * 30}D", None),
+        pytest.param(f"P{'9' * 5000}D", None, id="more digits than Python converts"),
+        pytest.param(f"PT{'9' * 400}S", None, id="more seconds than a float has"),
     ],
 )
 def test_duration_read_is_what_java_makes_of_it(text: str, ms: int | None) -> None:
