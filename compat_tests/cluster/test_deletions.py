@@ -35,8 +35,7 @@ def test_topic_that_is_deleted_and_created_again_is_empty(cluster: MixedCluster)
     cluster.create_topic("recreated", [[3, 1, 2]])
     cluster.until_leader("recreated", 0, WIREKAFKA_ID)
     cluster.produce("recreated", 0, VALUES)
-    admin = cluster.admin()
-    admin.delete_topics(["recreated"])["recreated"].result(60)
+    cluster.delete_topic("recreated")
     for broker_id in (*JVM_IDS, WIREKAFKA_ID):
         wait_until(
             # Not `describe`, which creates the topic again.

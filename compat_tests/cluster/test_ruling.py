@@ -98,8 +98,7 @@ def test_topic_that_is_deleted_and_created_again_is_empty(cluster: MixedCluster)
         cluster.produce("again", 0, values)
         assert cluster.consume("again", 0, len(values)) == values
         cluster.until_equal("again", 0)
-        admin = cluster.admin()
-        admin.delete_topics(["again"])["again"].result(60)
+        cluster.delete_topic("again")
     wait_until(lambda: not folders(cluster, "again"), timeout_s=30, what="the folders are deleted")
 
 

@@ -75,7 +75,7 @@ def act(cluster: MixedCluster, jvm: Tools, path: Path, name: str) -> None:
         poll_s=0.2,
     )
     cluster.create_topic(f"{name}-deleted", [[1, 3]])
-    admin.delete_topics([f"{name}-deleted"])[f"{name}-deleted"].result(60)
+    cluster.delete_topic(f"{name}-deleted")
 
 
 def znodes(client: KazooClient, path: str) -> dict[str, tuple[str, int]]:
@@ -201,7 +201,6 @@ def test_broker_of_an_older_release_is_ruled(tmp_path: Path, release: str, kind:
             assert cluster.consume("ruled", index, len(values)) == values
             cluster.until_equal("ruled", index)
         assert cluster.committed_offsets("group", "ruled", 2) == [1, 2]
-        admin = cluster.admin()
-        admin.delete_topics(["ruled"])["ruled"].result(60)
+        cluster.delete_topic("ruled")
         wait_until(lambda: not list(old.data_dir.glob("ruled-*")), timeout_s=60, what="the replicas are deleted")
         assert cluster.controller_id() == WIREKAFKA_ID

@@ -52,8 +52,7 @@ def test_topic_that_is_deleted_and_created_again_is_another_topic(cluster: Mixed
             cluster.produce("again", index, values)
             assert cluster.consume("again", index, len(values)) == values
             cluster.until_equal("again", index)
-        admin = cluster.admin(JVM_IDS[0])
-        admin.delete_topics(["again"])["again"].result(60)
+        cluster.delete_topic("again")
         for broker_id in (*JVM_IDS, WIREKAFKA_ID):
             wait_until(lambda asked=broker_id: not cluster.describe("again", asked), timeout_s=60, what="no topic", poll_s=0.1)
         wait_until(lambda: not folders(cluster, "again"), timeout_s=60, what="the folders are deleted", poll_s=0.1)

@@ -15,14 +15,14 @@ from __future__ import annotations
 
 import contextlib
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import Consumer, ElectionType, KafkaError, Producer, TopicPartition
+from confluent_kafka import Consumer, ElectionType, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from compat_tests.harness import jars
@@ -147,9 +147,37 @@ class MixedCluster:
     def create_topic(self, name: str, assignment: list[list[int]], configs: Mapping[str, str] = {}) -> None:
         """Creates a topic with these replicas of each partition, and waits until all are in sync."""
         topic = NewTopic(name, len(assignment), replica_assignment=assignment, config=dict(configs))
-        admin = self.admin()
-        admin.create_topics([topic])[name].result(60)
+        self._ask_controller(lambda admin: admin.create_topics([topic])[name].result(60), KafkaError.TOPIC_ALREADY_EXISTS)
         self.until_in_sync(name)
+
+    def delete_topic(self, name: str) -> None:
+        """Deletes a topic; the brokers may delete its records later."""
+        self._ask_controller(lambda admin: admin.delete_topics([name])[name].result(60), KafkaError.UNKNOWN_TOPIC_OR_PART)
+
+    def _ask_controller(self, ask: Callable[[AdminClient], None], error_if_done: int) -> None:
+        """Asks the controller, and asks the next one if another broker has become the controller.
+
+        A request that waits at the former controller is answered NOT_CONTROLLER, and librdkafka does not repeat it.
+
+        Args:
+            error_if_done: the error of a repeated request if the first one was carried out.
+        """
+        is_repeated = False
+
+        def is_done() -> bool:
+            nonlocal is_repeated
+            try:
+                ask(self.admin())
+            except KafkaException as failure:
+                code = failure.args[0].code()
+                if code == KafkaError.NOT_CONTROLLER:
+                    is_repeated = True
+                    return False
+                if not (is_repeated and code == error_if_done):
+                    raise
+            return True
+
+        wait_until(is_done, timeout_s=IN_SYNC_TIMEOUT_S, what="a broker is the controller", poll_s=0.2)
 
     def controller_id(self, broker_id: int | None = None) -> int:
         """Returns the broker that is the controller, as a broker says."""
@@ -230,15 +258,17 @@ class MixedCluster:
     def elect_preferred(self, topic: str, index: int) -> None:
         """Elects the first replica of a partition, as kafka-leader-election does; waits while it is not alive or not in sync."""
         partition = TopicPartition(topic, index)
-        admin = self.admin()
 
         def is_elected() -> bool:
+            admin = self.admin()  # without a name it would be destroyed while it waits
             try:
                 error = admin.elect_leaders(ElectionType.PREFERRED, [partition]).result(15)[partition]
             except TimeoutError:
                 # Apache Kafka may elect the leader and answer a minute later; then no election is needed any more.
                 return False
-            if error is not None and error.code() == KafkaError.PREFERRED_LEADER_NOT_AVAILABLE:
+            except KafkaException as failure:
+                error = failure.args[0]
+            if error is not None and error.code() in (KafkaError.PREFERRED_LEADER_NOT_AVAILABLE, KafkaError.NOT_CONTROLLER):
                 return False
             assert error is None or error.code() == KafkaError.ELECTION_NOT_NEEDED, error
             return True
