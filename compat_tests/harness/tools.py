@@ -12,6 +12,7 @@ from pathlib import Path
 from compat_tests.harness import jars
 
 LOGGING = (f"-Dlog4j2.configurationFile={jars.HERE / 'java' / 'log4j2.properties'}",)
+OLDER_LOGGING = (f"-Dlog4j.configuration=file:{jars.HERE / 'java' / 'log4j.properties'}",)
 
 TOPICS = "org.apache.kafka.tools.TopicCommand"
 CONFIGS = "kafka.admin.ConfigCommand"
@@ -36,6 +37,10 @@ REPLICA_VERIFICATION = "org.apache.kafka.tools.ReplicaVerificationTool"
 ZOOKEEPER_SHELL = "org.apache.zookeeper.ZooKeeperMainWithTlsSupportForKafka"
 VERIFIABLE_CONSUMER = "org.apache.kafka.tools.VerifiableConsumer"
 
+TOPICS_2_8 = "kafka.admin.TopicCommand"
+REASSIGN_PARTITIONS_2_8 = "kafka.admin.ReassignPartitionsCommand"
+PREFERRED_REPLICA_ELECTION_2_8 = "kafka.admin.PreferredReplicaLeaderElectionCommand"
+
 
 LEFT_BEHIND = re.compile(r"^\[[^]]*\] (?:WARN|ERROR) .*\(org\.apache\.kafka\.clients\.[\w.]+\)\n?", re.MULTILINE)
 """Log lines of clients of a tool that failed earlier in this JVM: the clients still look for a broker that has stopped."""
@@ -57,8 +62,9 @@ class Outcome:
 class Tools:
     """One JVM that runs the tools one after the other (java/src/tools); a tool that runs until a signal has a JVM of its own."""
 
-    def __init__(self, log: Path) -> None:
-        command = jars.java_command(jars.KAFKA, "Tools", programs=("tools",), flags=LOGGING)
+    def __init__(self, log: Path, profile: str = jars.KAFKA) -> None:
+        flags = LOGGING if profile == jars.KAFKA else OLDER_LOGGING
+        command = jars.java_command(profile, "Tools", programs=("tools",), flags=flags)
         self.log = log
         with log.open("ab") as errors:
             self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True)
@@ -91,6 +97,14 @@ class Tools:
         """Stops the JVM."""
         self.process.kill()
         self.process.communicate()
+
+
+def zookeeper_shell(connect: str, *commands: str) -> Outcome:
+    """Runs commands in zookeeper-shell of Kafka 3.9, which writes its answers to stdout and stderr."""
+    shell = jars.java_command(jars.OLDER_KAFKA, ZOOKEEPER_SHELL, heap_mib=64, flags=OLDER_LOGGING)
+    lines = "".join(f"{command}\n" for command in (*commands, "quit"))
+    done = subprocess.run([*shell, "-server", connect], input=lines, capture_output=True, text=True, timeout=120, check=False)
+    return Outcome(done.returncode, done.stdout, done.stderr)
 
 
 def run_alone(tool: str, *arguments: str, input_text: str | None = None, timeout_s: float = 120) -> Outcome:
