@@ -162,16 +162,22 @@ NONE = ErrorCode.NONE
 """For what runs with each commit and each heartbeat: the attribute of an enum costs 0.06 us (2026-11)."""
 
 
+MOST_MESSAGE_CHARACTERS = 2_000
+"""The most characters of a message, which may quote a request. A text of a response has 32,767 bytes at most."""
+
+
 class KafkaError(Exception):
     """An error for the client: one of Kafka's error codes, and a message for the protocols that have a field for it.
 
     Attributes:
         code: the error code; never `NONE`.
-        message: a sentence for the client; None if the code says enough.
+        message: a sentence for the client, shortened if it is longer than `MOST_MESSAGE_CHARACTERS`; None if the code says enough.
         record_indexes: the indexes of the invalid records in a batch (KIP-467), from 0; empty if the error concerns no record.
     """
 
     def __init__(self, code: ErrorCode, message: str | None = None, *, record_indexes: Sequence[int] = ()) -> None:
+        if message is not None and len(message) > MOST_MESSAGE_CHARACTERS:
+            message = f"{message[:MOST_MESSAGE_CHARACTERS]}..."
         super().__init__(code, message)
         self.code = code
         self.message = message

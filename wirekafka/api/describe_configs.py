@@ -14,6 +14,8 @@ Differs from Apache Kafka:
     default.replication.factor is 1.
     BROKER_LOGGER and CLIENT_METRICS are refused with INVALID_REQUEST.
     A resource that the request names twice is described once, for the first entry.
+    A resource with a value of more than 32,767 bytes, which other tools may have written to ZooKeeper, gets INVALID_CONFIG, because
+    no version has longer texts. Apache Kafka sends what its clients cannot read.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from typing import TYPE_CHECKING, Annotated
 from wirekafka.api.registry import Call, serves
 from wirekafka.config import ConfigSource
 from wirekafka.errors import ErrorCode, KafkaError
-from wirekafka.metadata.config_resources import ResourceType, check_broker_name, find_topic, protected_resource
+from wirekafka.metadata.config_resources import ResourceType, check_broker_name, find_topic, is_too_long, protected_resource
 from wirekafka.metadata.described_configs import (
     DescribedSetting,
     describe_broker_settings,
@@ -137,7 +139,8 @@ def _result(
         call.authorize(Operation.DESCRIBE_CONFIGS, protected_resource(resource.resource_type, resource.resource_name))
         if not is_readable and resource.resource_type == ResourceType.TOPIC:
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "The settings in ZooKeeper cannot be read.")
-        described = _described(broker, resource)
+        described = _selected(_described(broker, resource), resource.configuration_keys)
+        _check_lengths(described)
     except KafkaError as error:
         return DescribeConfigsResult(
             error_code=error.code,
@@ -145,9 +148,6 @@ def _result(
             resource_type=resource.resource_type,
             resource_name=resource.resource_name,
         )
-    keys = resource.configuration_keys
-    if keys:
-        described = [each for each in described if each.setting.name in keys]
     return DescribeConfigsResult(
         error_message=None,
         resource_type=resource.resource_type,
@@ -168,6 +168,22 @@ def _described(broker: Broker, resource: DescribeConfigsResource) -> Iterable[De
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
         return describe_group_settings(broker.config, broker.topics.group_configs.own(name))
     raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {resource.resource_type}")
+
+
+def _selected(described: Iterable[DescribedSetting], keys: list[str] | None) -> Iterable[DescribedSetting]:
+    return [each for each in described if each.setting.name in keys] if keys else described
+
+
+def _check_lengths(described: Iterable[DescribedSetting]) -> None:
+    """Raises unless a response can have the values.
+
+    Raises:
+        KafkaError: INVALID_CONFIG.
+    """
+    for each in described:
+        for value in (each.value, *(synonym.value for synonym in each.synonyms)):
+            if value is not None and is_too_long(value):
+                raise KafkaError(ErrorCode.INVALID_CONFIG, f"The value of {each.setting.name} is too long for a response.")
 
 
 def _entry(described: DescribedSetting, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:

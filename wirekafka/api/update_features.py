@@ -3,7 +3,8 @@
 Behaviour:
     All levels change or none: an error of one feature is the error of the whole request. Level 0 turns a feature off. A request
     that lowers a level must say so; safe and unsafe downgrades are the same, because no level loses data. The new levels are on
-    disk and in effect when the response is sent, and ApiVersions reports them with a greater epoch.
+    disk and in effect when the response is sent, and ApiVersions reports them with a greater epoch. If a request names a feature
+    twice, the last update counts, as in Apache Kafka.
     With transaction.version below 2, clients use transactions v1, which need AddPartitionsToTxn, and so does the coordinator for
     transactions that it aborts itself. With level 0, its records have the version that Apache Kafka wrote before 4.0.
     With group.version 0, ConsumerGroupHeartbeat and ConsumerGroupDescribe answer UNSUPPORTED_VERSION. With share.version 0, so do

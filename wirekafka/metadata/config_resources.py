@@ -24,6 +24,10 @@ from wirekafka.metadata.topic_table import Topic, TopicTable
 from wirekafka.metadata.topics import Topics
 
 
+MOST_VALUE_BYTES = 32_767
+"""The most bytes of a value. No text of a request or a response is longer, so a longer value could not be described."""
+
+
 class ResourceType(IntEnum):
     """The types of resources that have settings, by Kafka's numbers.
 
@@ -283,8 +287,8 @@ def apply_changes(resource: OwnConfigs, changes: Iterable[Change], *, keeps_othe
         keeps_others: settings that no change names keep their values; otherwise they are removed.
 
     Raises:
-        KafkaError: INVALID_CONFIG for APPEND or SUBTRACT on a setting that is not a list; INVALID_REQUEST for an unknown
-            operation.
+        KafkaError: INVALID_CONFIG for APPEND or SUBTRACT on a setting that is not a list, and for a list that becomes longer than
+            `MOST_VALUE_BYTES`; INVALID_REQUEST for an unknown operation.
     """
     configs = resource.own if keeps_others else {}
     for name, operation, value in changes:
@@ -315,7 +319,15 @@ def _combine(setting: Setting | None, name: str, current: str | None, operation:
     if operation is AlterConfigOp.APPEND:
         present = frozenset(items)
         items += [item for item in given if item not in present]
+        if is_too_long(format_value(Type.LIST, items)):
+            message = f"Can't append to key {name} because its value would be longer than {MOST_VALUE_BYTES} bytes."
+            raise KafkaError(ErrorCode.INVALID_CONFIG, message)
     else:
         removed = frozenset(given)
         items = [item for item in items if item not in removed]
     return format_value(Type.LIST, items)
+
+
+def is_too_long(value: str) -> bool:
+    """Whether a value is longer than a text of a response can be."""
+    return len(value) > MOST_VALUE_BYTES or len(value.encode()) > MOST_VALUE_BYTES

@@ -247,6 +247,46 @@ def test_incremental_alter_configs_of_what_cannot_be_changes_nothing(
     run(body, tmp_path)
 
 
+@pytest.mark.parametrize("version", [0, 1])
+def test_refusal_of_the_longest_value_can_be_sent(tmp_path: Path, version: int) -> None:
+    async def body(caller: Caller) -> None:
+        caller.broker.topics.create("a", 1)
+        module = incremental_alter_configs
+        config = module.AlterableConfig(name="retention.ms", config_operation=SET, value="x" * 32_766)
+        resource = module.AlterConfigsResource(resource_type=TOPIC, resource_name="a", configs=[config])
+        (response,) = caller.ask(IncrementalAlterConfigsRequest(resources=[resource]), version).responses
+        assert response.error_code == ErrorCode.INVALID_CONFIG
+        assert response.error_message.startswith("Invalid value xxx")
+
+    run(body, tmp_path)
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_list_never_becomes_longer_than_can_be_described(tmp_path: Path, version: int) -> None:
+    async def body(caller: Caller) -> None:
+        caller.broker.topics.create("a", 1)
+        name = "leader.replication.throttled.replicas"
+        first, second = (",".join(f"{partition}:{broker}" for partition in range(3_600)) for broker in range(2))
+        assert change(caller, TOPIC, "a", (name, APPEND, first)).error_code == 0
+        refused = change(caller, TOPIC, "a", (name, APPEND, second))
+        assert refused.error_code == ErrorCode.INVALID_CONFIG
+        assert "longer than 32767 bytes" in refused.error_message
+        (described,) = describe(caller, TOPIC, "a", name, version=version).configs
+        assert described.value == first
+
+    run(body, tmp_path)
+
+
+def test_value_that_is_too_long_to_be_described_costs_only_its_resource(tmp_path: Path) -> None:
+    async def body(caller: Caller) -> None:
+        name = "leader.replication.throttled.replicas"
+        caller.broker.topics.create("a", 1, {name: ",".join(f"{partition}:1" for partition in range(8_000))})
+        assert describe(caller, TOPIC, "a").error_code == ErrorCode.INVALID_CONFIG
+        assert describe(caller, TOPIC, "a", "retention.ms").error_code == 0
+
+    run(body, tmp_path)
+
+
 def test_alter_apis_validate_only_change_nothing(tmp_path: Path) -> None:
     async def body(caller: Caller) -> None:
         caller.broker.topics.create("a", 1)

@@ -102,6 +102,12 @@ def test_level_that_a_broker_does_not_support_changes_nothing(wanted: FeatureUpd
     assert stored(stage) is None
 
 
+def test_the_last_of_several_updates_of_a_feature_counts() -> None:
+    stage = a_stage()
+    update(stage, up(TRANSACTIONS, 99), up(TRANSACTIONS, 1))
+    assert stored(stage) == FinalizedFeatures({TRANSACTIONS: 1})
+
+
 def test_level_is_not_lowered_unless_the_client_says_so() -> None:
     stage = a_stage(finalized=FinalizedFeatures({TRANSACTIONS: 2}))
     with pytest.raises(KafkaError) as refused:
