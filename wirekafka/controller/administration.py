@@ -388,6 +388,9 @@ def create_partitions(
         growth.name: _unknown(growth.name) for growth in growths if not is_valid_topic_name(growth.name)
     }
     remaining = [growth for growth in growths if growth.name not in outcomes]
+    missing = yield from _find_missing(context, [growth.name for growth in remaining])
+    outcomes |= {name: _unknown(name) for name in missing}
+    remaining = [growth for growth in remaining if growth.name not in missing]
     while remaining:
         found: list[Any] = yield [
             operation
@@ -405,6 +408,18 @@ def create_partitions(
             break
         remaining = yield from _write_grown(context, grown)
     return [outcomes[growth.name] for growth in growths]
+
+
+def _find_missing(context: ControllerContext, names: Iterable[str]) -> Script[set[str]]:
+    """Returns the topics that do not exist. One list shows them, because a request may name thousands of them.
+
+    The context alone does not say so: a topic may just have been created.
+    """
+    unknown = {name for name in names if name not in context.topics}
+    if unknown:
+        children = yield GetChildren(paths.TOPICS)
+        unknown.difference_update(children.names)
+    return unknown
 
 
 def _unknown(name: str) -> KafkaError:
@@ -549,10 +564,12 @@ def delete_topics(context: ControllerContext, asked: Sequence[str | bytes], chec
     """
     outcomes = [_deletion(context, each, check) for each in asked]
     wanted = {each.name: None for each in outcomes if each.error is None and each.name is not None}
+    missing = yield from _find_missing(context, wanted)
+    for name in missing:
+        del wanted[name]
     results: list[object] = yield [
         checked(context, [Check(paths.topic(name)), Create(paths.deleted_topic(name), None)]) for name in wanted
     ]
-    missing: set[str] = set()
     for name, result in zip(wanted, results, strict=True):
         raise_if_deposed(result)
         if isinstance(result, ZooKeeperError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -27,7 +27,9 @@ from wirekafka.zookeeper.layout import paths
 from wirekafka.zookeeper.layout.configs import EntityConfigs
 from wirekafka.zookeeper.layout.topics import ReplicaAssignment, TopicAssignment
 from wirekafka.zookeeper.model.client import Fault
-from wirekafka.zookeeper.session import Create, Delete, Multi, SetData, ZooKeeperError
+from wirekafka.zookeeper.session import Create, Delete, Multi, Operation, SetData, ZooKeeperError
+
+T = TypeVar("T")
 
 TOPIC_ID = b"i" * 16
 DICE = Dice(below=lambda count: 0, topic_id=lambda: TOPIC_ID)
@@ -395,6 +397,43 @@ def test_deposed_controller_adds_no_partitions() -> None:
     found = stored(stage, "flights")
     assert found is not None
     assert [*found.partitions] == [0]
+
+
+def in_one_step(stage: Stage, script: Script[T]) -> T:
+    """Runs a script that asks ZooKeeper one thing at most."""
+
+    def counted() -> Script[T]:
+        received: Any = None
+        asked: list[object] = []
+        while True:
+            try:
+                step = script.send(received)
+            except StopIteration as ended:
+                result: T = ended.value
+                return result
+            asked += [step] if isinstance(step, Operation) else step or ()
+            assert len(asked) <= 1
+            received = yield step
+
+    return stage.run(counted())
+
+
+def test_topics_that_do_not_exist_are_refused_together() -> None:
+    stage = a_stage()
+    names = [f"none-{number}" for number in range(100)]
+    growths = [Growth(name, 4, None) for name in names]
+    outcomes = in_one_step(stage, create_partitions(stage.context, growths, lambda count: None, validate_only=False))
+    assert codes(outcomes) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 100
+    deletions = in_one_step(stage, delete_topics(stage.context, names, allow))
+    assert codes([each.error for each in deletions]) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 100
+
+
+def test_topic_that_the_controller_has_not_seen_yet_can_grow_and_be_deleted() -> None:
+    stage = a_stage()
+    create(stage, new("flights"))
+    assert "flights" not in stage.context.topics
+    assert grow(stage, Growth("flights", 4, None)) == [4]
+    assert delete(stage, "flights") == [Deletion("flights", None)]
 
 
 # Deletion
