@@ -171,7 +171,7 @@ class KafkaError(Exception):
 
     Attributes:
         code: the error code; never `NONE`.
-        message: a sentence for the client, shortened if it is longer than `MOST_MESSAGE_CHARACTERS`; None if the code says enough.
+        message: a sentence for the client, shortened to `MOST_MESSAGE_CHARACTERS`; None if the code says enough.
         record_indexes: the indexes of the invalid records in a batch (KIP-467), from 0; empty if the error concerns no record.
     """
 

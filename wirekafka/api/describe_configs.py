@@ -14,8 +14,8 @@ Differs from Apache Kafka:
     default.replication.factor is 1.
     BROKER_LOGGER and CLIENT_METRICS are refused with INVALID_REQUEST.
     A resource that the request names twice is described once, for the first entry.
-    A resource with a value of more than 32,767 bytes, which other tools may have written to ZooKeeper, gets INVALID_CONFIG, because
-    no version has longer texts. Apache Kafka sends what its clients cannot read.
+    A resource with a value of more than 32,767 bytes, which other tools may have written to ZooKeeper, gets INVALID_CONFIG,
+    because no version has longer texts. Apache Kafka sends what its clients cannot read.
 """
 
 from __future__ import annotations

@@ -533,14 +533,17 @@ def _write_grown(context: ControllerContext, grown: Sequence[tuple[Growth, SetDa
     """Writes assignments; returns the topics that have changed or disappeared since they were read."""
     results: list[object] = yield [checked(context, [write]) for _, write in grown]
     changed: list[Growth] = []
+    written: list[str] = []
     for (growth, _), result in zip(grown, results, strict=True):
         raise_if_deposed(result)
         if not isinstance(result, ZooKeeperError):
-            log.info("Added partitions to a topic", topic=growth.name, partitions=growth.partition_count)
+            written.append(growth.name)
         elif result.code in (ZooKeeperErrorCode.BAD_VERSION, ZooKeeperErrorCode.NO_NODE):
             changed.append(growth)
         else:
             raise result
+    if written:
+        log.info("Added partitions to topics", count=len(written), topics=written[:MOST_NAMED])
     return changed
 
 

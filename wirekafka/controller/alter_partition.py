@@ -15,12 +15,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 
 import structlog
 
 from wirekafka.controller.context import ControllerContext, StoredState
 from wirekafka.controller.requests import RequestBatch
-from wirekafka.controller.scripts import Script
+from wirekafka.controller.scripts import PAUSE, Script, in_slices
 from wirekafka.controller.writes import write_states
 from wirekafka.errors import ErrorCode
 from wirekafka.names import TopicPartition
@@ -37,6 +38,9 @@ from wirekafka.zookeeper.layout.topics import RECOVERED, RECOVERING, PartitionSt
 
 log = structlog.get_logger(__name__)
 
+MOST_LOGGED = 10
+"""The most partitions that a line of the log names."""
+
 UNKNOWN_BROKER_EPOCH = -1
 """The broker epoch of a replica that has not told its leader; it is not checked (KIP-903)."""
 FIRST_VERSION_WITH_TOPIC_IDS = 2
@@ -51,12 +55,16 @@ class _Request:
     Attributes:
         states: what is to be written.
         refused: the errors of the other partitions; None for one that is already as it shall be.
+        refused_count: the number of changes that are refused because of what they are, not because another one was faster.
+        first_refused: the first of them with their errors, for the log.
     """
 
     broker_id: int
     version: int
     states: dict[TopicPartition, PartitionState] = field(default_factory=dict)
     refused: dict[TopicPartition, ErrorCode | None] = field(default_factory=dict)
+    refused_count: int = 0
+    first_refused: dict[str, str] = field(default_factory=dict)
 
 
 def alter_partition(
@@ -84,10 +92,16 @@ def alter_partition(
     for topic in request.topics:
         for partition in topic.partitions:
             _consider(context, asked, _name(context, topic, partition, version), partition)
+            yield PAUSE
+    if asked.refused_count:
+        log.info("The controller refuses new in-sync replicas", count=asked.refused_count, first=asked.first_refused)
     failures = yield from write_states(context, asked.states)
     asked.refused.update(dict.fromkeys(failures, ErrorCode.INVALID_UPDATE_VERSION))
     batch.update_metadata(context.live, [*asked.states, *asked.refused])
-    return AlterPartitionResponse(topics=[_answer_topic(context, asked, topic) for topic in request.topics])
+    response = AlterPartitionResponse(topics=[])
+    for topic in request.topics:
+        response.topics.append((yield from _answer_topic(context, asked, topic)))
+    return response
 
 
 def _name(
@@ -126,8 +140,10 @@ def _consider(
     if refusal is None:
         asked.states[name] = wanted
     else:
-        log.info("The controller refuses new in-sync replicas", partition=str(name), isr=wanted.isr, error=refusal.name)
         asked.refused[name] = refusal
+        if len(asked.first_refused) < MOST_LOGGED:
+            asked.first_refused[str(name)] = f"{refusal.name} for {[*islice(wanted.isr, MOST_LOGGED)]}"
+        asked.refused_count += 1
 
 
 def _new_isr(partition: AlterPartitionPartition, version: int) -> Sequence[BrokerState]:
@@ -169,8 +185,9 @@ def _is_eligible(context: ControllerContext, name: TopicPartition, replica: Brok
     return replica.broker_epoch in (UNKNOWN_BROKER_EPOCH, context.live[replica.broker_id].epoch)
 
 
-def _answer_topic(context: ControllerContext, asked: _Request, topic: AlterPartitionTopic) -> AlterPartitionTopicResponse:
-    partitions = [_answer(context, asked, topic, partition) for partition in topic.partitions]
+def _answer_topic(context: ControllerContext, asked: _Request, topic: AlterPartitionTopic) -> Script[AlterPartitionTopicResponse]:
+    partitions = yield from in_slices(_answer(context, asked, topic, partition) for partition in topic.partitions)
+    yield PAUSE
     return AlterPartitionTopicResponse(topic_name=topic.topic_name, topic_id=topic.topic_id, partitions=partitions)
 
 

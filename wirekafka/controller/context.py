@@ -73,6 +73,7 @@ class ControllerContext:
         offline_replicas: for each broker, the partitions whose directory has failed there.
         deleting: the topics that shall be deleted, in the order in which that was asked for.
         ineligible: the topics whose deletion waits, because a replica is not available.
+        untold_waits: for each topic whose deletion waits, and whose waiting is not logged yet, the reason.
         stopping_replicas: for each topic that is being deleted, the replicas whose broker was told to delete the log, and has not
             answered: each a partition and a broker id.
         deleted_replicas: for each topic that is being deleted, the replicas that are deleted.
@@ -89,6 +90,7 @@ class ControllerContext:
     offline_replicas: dict[int, set[TopicPartition]] = field(default_factory=dict)
     deleting: dict[str, None] = field(default_factory=dict)
     ineligible: set[str] = field(default_factory=set)
+    untold_waits: dict[str, str] = field(default_factory=dict)
     stopping_replicas: dict[str, set[tuple[int, int]]] = field(default_factory=dict)
     deleted_replicas: dict[str, set[tuple[int, int]]] = field(default_factory=dict)
     reassigning: dict[TopicPartition, None] = field(default_factory=dict)

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 from enum import Enum
+from itertools import islice
 
 import structlog
 
@@ -196,6 +197,7 @@ def resume(context: ControllerContext, batch: RequestBatch, topics: Iterable[str
 def _go_on(context: ControllerContext, batch: RequestBatch) -> Script[None]:
     """Does what each deletion does next."""
     complete: list[str] = []
+    stopping: list[str] = []
     for name in list(context.deleting):
         replica_count = sum(len(each.replicas) for each in context.topics[name].assignments.values())
         step = next_step(
@@ -207,8 +209,12 @@ def _go_on(context: ControllerContext, batch: RequestBatch) -> Script[None]:
         if step is Step.DELETE_ZNODES:
             complete.append(name)
         elif step is Step.STOP_REPLICAS:
+            stopping.append(name)
             yield from _stop_replicas(context, batch, name)
         yield PAUSE
+    if stopping:
+        log.info("Deleting the replicas of topics", count=len(stopping), first=stopping[:MOST_LOGGED])
+    _say_waits(context)
     if complete:
         yield from _complete(context, complete)
 
@@ -218,7 +224,6 @@ def _stop_replicas(context: ControllerContext, batch: RequestBatch, topic: str) 
 
     Source: TopicDeletionManager.onTopicDeletion, onPartitionDeletion.
     """
-    log.info("Deleting the replicas of a topic", topic=topic)
     stopping = context.stopping_replicas.setdefault(topic, set())
     deleted = context.deleted_replicas.setdefault(topic, set())
     offline: set[int] = set()
@@ -245,12 +250,20 @@ def _fail(context: ControllerContext, broker_id: int, reason: str) -> Script[Non
         if given_up:
             _wait(context, topic, reason)
         yield PAUSE
+    _say_waits(context)
 
 
 def _wait(context: ControllerContext, topic: str, reason: str) -> None:
     if topic not in context.ineligible:
-        log.info("The deletion of a topic waits", topic=topic, reason=reason)
+        context.untold_waits[topic] = reason
     context.ineligible.add(topic)
+
+
+def _say_waits(context: ControllerContext) -> None:
+    """Logs the deletions that wait now, in one line."""
+    waits, context.untold_waits = context.untold_waits, {}
+    if waits:
+        log.info("The deletion of topics waits", count=len(waits), first=dict(islice(waits.items(), MOST_LOGGED)))
 
 
 def _replicas(context: ControllerContext, topic: str) -> Iterator[tuple[int, int]]:

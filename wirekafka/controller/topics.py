@@ -61,9 +61,13 @@ def look_at_topics(context: ControllerContext, batch: RequestBatch) -> Script[No
     """
     children: Children = yield GetChildren(paths.TOPICS, watch=True)
     existing = set(children.names)
-    for name in [name for name in context.topics if name not in existing]:
-        log.warning("A topic that nobody asked to delete has vanished from ZooKeeper", topic=name)
+    vanished = [name for name in context.topics if name not in existing]
+    if vanished:
+        first = vanished[:MOST_LOGGED]
+        log.warning("Topics that nobody asked to delete have vanished from ZooKeeper", count=len(vanished), first=first)
+    for name in vanished:
         context.remove_topic(name)
+        yield PAUSE
     new = yield from read_topics(context, [name for name in children.names if name not in context.topics])
     if not new:
         return
@@ -93,7 +97,8 @@ def look_at_partitions(context: ControllerContext, batch: RequestBatch, name: st
     if not added:
         return
     if context.is_deleting(name):
-        log.warning("A topic that is being deleted gets no new partitions", topic=name, partitions=sorted(added))
+        first = sorted(added)[:MOST_LOGGED]
+        log.warning("A topic that is being deleted gets no new partitions", topic=name, count=len(added), first=first)
         yield from _write(context, {name: _Change(removed=frozenset(added))})
         return
     log.info("Creating partitions", topic=name, count=len(added), first=sorted(added)[:MOST_LOGGED])

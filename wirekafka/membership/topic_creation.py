@@ -40,6 +40,9 @@ log = structlog.get_logger(__name__)
 MOST_TOPICS = 1_000
 """A client may ask for many more topics at once, and so often that they take more memory than there is."""
 
+MOST_NAMED = 10
+"""The most topics that a line of the log names."""
+
 MOST_FAILURES = 1_000
 """The most errors that are kept for clients that ask again."""
 
@@ -89,7 +92,7 @@ class TopicCreation:
         )
         new = dict.fromkeys(islice(missing, MOST_TOPICS - len(self._in_flight)))
         if new:
-            log.info("Asking the controller to create topics", topics=[*new])
+            log.info("Asking the controller to create topics", count=len(new), first=[*islice(new, MOST_NAMED)])
             self._in_flight.update(new)
             topics = [self._topic(name) for name in new]
             self._send(
@@ -124,7 +127,9 @@ class TopicCreation:
         self._in_flight.difference_update(names)
         if response is None:
             log.warning(
-                "The controller did not answer a CreateTopics; the next request of a client causes another one", topics=[*names]
+                "The controller did not answer a CreateTopics; the next request of a client causes another one",
+                count=len(names),
+                first=[*islice(names, MOST_NAMED)],
             )
             return
         refused: dict[ErrorCode, list[CreatableTopicResult]] = {}
@@ -136,6 +141,7 @@ class TopicCreation:
                     self._failures[topic.name] = error
         for error, topics in refused.items():
             reason = topics[0].error_message
-            log.warning("The controller refused topics", topics=[each.name for each in topics], error=error.name, reason=reason)
+            first = [each.name for each in topics[:MOST_NAMED]]
+            log.warning("The controller refused topics", count=len(topics), first=first, error=error.name, reason=reason)
         while len(self._failures) > MOST_FAILURES:
             del self._failures[next(iter(self._failures))]

@@ -31,10 +31,13 @@ from wirekafka.metadata.group_configs import GroupConfigs
 from wirekafka.metadata.image import MOST_UNTOLD, PARTITIONS_AT_ONCE, ClusterImage, TopicImage
 from wirekafka.metadata.no_own_settings import NoOwnSettings
 from wirekafka.metadata.topic_table import Topic, TopicTable
-from wirekafka.names import ZERO_TOPIC_ID, format_topic_id
+from wirekafka.names import ZERO_TOPIC_ID
 from wirekafka.pending import Work
 
 log = structlog.get_logger(__name__)
+
+MOST_NAMED = 10
+"""The most topics that a line of the log names."""
 
 
 class ClusterPartition(Protocol):
@@ -84,7 +87,10 @@ class ClusterTopics(TopicTable[C]):
         self._prepared: tuple[str, bytes, int, list[C]] | None = None
         """Absent partitions for a topic whose image is about to change: its name and id, and the first index."""
         image.before_topic_change.append(self._prepare)
+        self._deleted: list[str] = []
+        """The topics whose deletion is not logged yet."""
         image.on_topic_change.append(self._on_topic_change)
+        image.after_update.append(self._say_deleted)
 
     def close(self) -> None:
         """Closes all hosted partitions, which ends the requests that wait for them."""
@@ -118,6 +124,7 @@ class ClusterTopics(TopicTable[C]):
         topic = self._by_name.get(partition.topic)
         if topic is not None and _is_other(topic.topic_id, partition.topic_id):
             self._delete(topic)
+            self._say_deleted()
             topic = None
         is_new = topic is None
         if topic is None:
@@ -255,10 +262,16 @@ class ClusterTopics(TopicTable[C]):
     def _delete(self, topic: Topic[C]) -> None:
         """Takes a topic out of the table that the controller has deleted."""
         self._drop(topic)
-        log.info("A topic was deleted", topic=topic.name, topic_id=format_topic_id(topic.topic_id))
+        self._deleted.append(topic.name)
         for callback in self.on_delete:
             with isolate("The deletion of a topic could not be handled", topic=topic.name):
                 callback(topic)
+
+    def _say_deleted(self) -> None:
+        """Logs the topics that were deleted since the last call, in one line."""
+        deleted, self._deleted = self._deleted, []
+        if deleted:
+            log.info("Topics were deleted", count=len(deleted), first=deleted[:MOST_NAMED])
 
     def _forget_settings(self, name: str) -> None:
         """Forgets the settings of a topic that is neither in the table nor hosted; a topic created again has others."""

@@ -23,7 +23,6 @@ from wirekafka.metadata.topic_names import check_topic_name
 from wirekafka.metadata.topic_table import Topic, TopicTable
 from wirekafka.metadata.topics import Topics
 
-
 MOST_VALUE_BYTES = 32_767
 """The most bytes of a value. No text of a request or a response is longer, so a longer value could not be described."""
 

@@ -134,6 +134,7 @@ class ClusterImage:
         on_brokers_change: called after the live brokers or the controller have changed.
         before_topic_change: called before partitions of a topic are taken.
         on_topic_change: called after partitions of a topic have changed, or the topic was deleted.
+        after_update: called after a request has changed topics, or the first of them.
     """
 
     def __init__(self) -> None:
@@ -147,6 +148,7 @@ class ClusterImage:
         self.on_brokers_change: list[Callable[[], object]] = []
         self.before_topic_change: list[BeforeTopicChange] = []
         self.on_topic_change: list[OnTopicChange] = []
+        self.after_update: list[Callable[[], object]] = []
 
     def update(self, request: UpdateMetadataRequest) -> Work[None]:
         """Takes a request of the controller, of any version, in steps of one topic or less each.
@@ -163,13 +165,17 @@ class ClusterImage:
         ungrouped = yield from _grouped(request.ungrouped_partition_states)
         self._check_epoch(request)
         self._take_brokers(request.controller_id, brokers)
-        for topic_state in chain(request.topic_states, ungrouped):
-            taken = yield from _partition_images(topic_state.partition_states)
-            yield from self._prepare(topic_state.topic_name, topic_state.topic_id, taken)
-            self._check_epoch(request)
-            self._take_partitions(topic_state.topic_name, topic_state.topic_id, taken)
-            yield
-            self._check_epoch(request)
+        try:
+            for topic_state in chain(request.topic_states, ungrouped):
+                taken = yield from _partition_images(topic_state.partition_states)
+                yield from self._prepare(topic_state.topic_name, topic_state.topic_id, taken)
+                self._check_epoch(request)
+                self._take_partitions(topic_state.topic_name, topic_state.topic_id, taken)
+                yield
+                self._check_epoch(request)
+        finally:
+            for callback in self.after_update:
+                callback()
 
         if request.topic_states or ungrouped:
             self.whole_epoch = request.controller_epoch

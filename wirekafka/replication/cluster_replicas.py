@@ -32,6 +32,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol
 
 import structlog
@@ -68,6 +69,9 @@ if TYPE_CHECKING:
     from wirekafka.replication.replica_fetcher import ReplicaFetchers
 
 log = structlog.get_logger(__name__)
+
+MOST_NAMED = 10
+"""The most partitions that a line of the log names."""
 
 MOST_REPLICAS = 32_767
 """The most replicas that a partition may have: a topic is created with a 16-bit number of them. One step takes all of them."""
@@ -178,6 +182,8 @@ class ClusterReplicas:
         self._max_lag_ms = config.integer("replica.lag.time.max.ms")
         self._roles = Roles(node_id, topics, fetchers, leader_replicas, self._make_leader)
         self._replicas: dict[TopicPartition, HostedReplica] = {}
+        self._failures: dict[str, str] = {}
+        """Why partitions did not take their roles, which is not logged yet."""
         self._topic_ids = TopicIds()
         self._lag_timer: Timer | None = None
         self._is_closed = False
@@ -288,6 +294,10 @@ class ClusterReplicas:
             for state in topic.partitions:
                 answer.add(topic, state.partition_index, self._take_state(request, topic, state))
                 yield
+        failures, self._failures = self._failures, {}
+        if failures:
+            first = dict(islice(failures.items(), MOST_NAMED))
+            log.warning("Replicas did not take their roles", count=len(failures), first=first)
         count = len(answer.response.partition_errors)
         log.info("The replicas have taken their roles", controller=request.controller_id, partition_count=count)
         return answer.response
@@ -311,7 +321,7 @@ class ClusterReplicas:
                 return error
             self._take_role(replica or self._host(name, topic.topic_id, is_new=state.is_new), topic.topic_id, state)
         except KafkaError as error:
-            log.warning("A replica did not take its role", partition=str(name), reason=str(error))
+            self._failures[str(name)] = str(error)
             return ErrorCode(error.code)
         except Exception as error:  # noqa: BLE001 - costs the role of one partition
             log_once(error, "A replica could not take its role", partition=str(name))

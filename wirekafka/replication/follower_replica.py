@@ -16,8 +16,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, assert_never
 
-import structlog
-
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.faults import log_once
 from wirekafka.pending import Pending, Work
@@ -46,8 +44,7 @@ from wirekafka.replication.following import (
 
 if TYPE_CHECKING:
     from wirekafka.log.log import Log
-
-log = structlog.get_logger(__name__)
+    from wirekafka.replication.replication_troubles import ReplicationTroubles
 
 USUAL_ERRORS = frozenset(
     {
@@ -79,19 +76,28 @@ class FollowerReplica:
         back_off_ms: `replica.fetch.backoff.ms`.
         request: passes a request to the fetcher.
         now_ms: returns the time.
+        troubles: logs why the partition is not replicated.
 
     Attributes:
         following: the state of the follower.
     """
 
     def __init__(
-        self, log: Log, *, back_off_ms: int, run: Run, request: Callable[[Request], object], now_ms: Callable[[], int]
+        self,
+        log: Log,
+        *,
+        back_off_ms: int,
+        run: Run,
+        request: Callable[[Request], object],
+        now_ms: Callable[[], int],
+        troubles: ReplicationTroubles,
     ) -> None:
         self.log = log
         self.following = Following(log.reader.end_offset_for_epoch, back_off_ms=back_off_ms)
         self._run = run
         self._request = request
         self._now_ms = now_ms
+        self._troubles = troubles
         self._commit: Commit = log.reader.advance_high_watermark
         self._appending: Pending[Any] | None = None
         self._trouble: str | None = None
@@ -198,9 +204,7 @@ class FollowerReplica:
         if reason != self._trouble:
             self._trouble = reason
             tries_again = self.following.state is not State.STOPPED
-            log.warning(
-                "A partition is not replicated", partition=str(self.log.topic_partition), reason=reason, tries_again=tries_again
-            )
+            self._troubles.note(str(self.log.topic_partition), reason, tries_again=tries_again)
 
     def close(self) -> None:
         """Abandons the append that runs, because the broker stops the replica."""

@@ -45,6 +45,7 @@ from wirekafka.replication.fetcher import (
 )
 from wirekafka.replication.follower_replica import Commit, FollowerReplica
 from wirekafka.replication.following import AskEarliestOffset, AskLatestOffset, Fetch, StopFetching
+from wirekafka.replication.replication_troubles import ReplicationTroubles
 from wirekafka.wire.messages.fetch import FETCH, FetchResponse
 from wirekafka.wire.messages.list_offsets import LIST_OFFSETS, ListOffsetsResponse
 from wirekafka.wire.requests import RequestType
@@ -246,6 +247,7 @@ class ReplicaFetchers:
         self._connect = connect
         self._timers = timers
         self._slices = slices
+        self._troubles = ReplicationTroubles(timers)
         self._replicas: dict[FollowedPartition, FollowerReplica] = {}
         self._fetchers: dict[tuple[int, int], ReplicaFetcher] = {}
         self._places: dict[FollowedPartition, tuple[int, int]] = {}
@@ -271,6 +273,7 @@ class ReplicaFetchers:
                 run=self._slices.run,
                 request=partial(self._request, partition),
                 now_ms=self._timers.monotonic_ms,
+                troubles=self._troubles,
             )
         replica.follow(leader_id, leader_epoch, commit)
 
@@ -288,6 +291,7 @@ class ReplicaFetchers:
         for fetcher in self._fetchers.values():
             fetcher.close()
         self._replicas, self._fetchers, self._places = {}, {}, {}
+        self._troubles.flush()
 
     def _request(self, partition: FollowedPartition, request: Request) -> None:
         match request:

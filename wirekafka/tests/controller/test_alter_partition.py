@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
+import structlog
 
 from wirekafka.controller.alter_partition import alter_partition
 from wirekafka.controller.writes import DeposedError
@@ -209,3 +210,18 @@ def test_deposed_controller_changes_nothing() -> None:
     with pytest.raises(DeposedError):
         _ask(stage, (1,))
     assert stage.state(NAME).isr == (1, 2)
+
+
+def test_refusals_of_many_partitions_are_logged_in_one_line() -> None:
+    stage = _stage()
+    live, topic_id = stage.context.live[1], stage.context.topics["t"].topic_id or b""
+    for index in range(1, 30):
+        stage.add_state(TopicPartition("t", index), 1, (1, 2), leader_epoch=4)
+    partitions = [AlterPartitionPartition(partition_index=index, leader_epoch=3) for index in range(30)]
+    request = AlterPartitionRequest(
+        broker_id=1, broker_epoch=live.epoch, topics=[AlterPartitionTopic(topic_id=topic_id, partitions=partitions)]
+    )
+    with structlog.testing.capture_logs() as lines:
+        stage.event(lambda context, batch: alter_partition(context, batch, request, 3))
+    (line,) = lines
+    assert (line["event"], line["count"], len(line["first"])) == ("The controller refuses new in-sync replicas", 30, 10)

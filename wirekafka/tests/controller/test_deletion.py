@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import pytest
+import structlog
 
 from wirekafka.controller.context import ControllerContext
 from wirekafka.controller.deletion import (
@@ -373,3 +374,18 @@ def test_deposed_controller_deletes_no_znode() -> None:
         _answer(stage, 1, T0)
     assert all(_exist(stage, _znodes()))
     assert stage.data(paths.partition_state(T0)) is not None
+
+
+def test_deletion_of_many_topics_is_logged_in_few_lines() -> None:
+    stage = _stage(1)
+    names = [f"topic-{number}" for number in range(10, 40)]
+    for name in names:
+        stage.add_topic(name, {0: (1, 9)})
+    with structlog.testing.capture_logs() as lines:
+        _ask(stage, *names)
+    told = {line["event"]: (line["count"], [*line["first"]]) for line in lines}
+    assert len(lines) == 2
+    assert told == {
+        "Deleting the replicas of topics": (30, names[:10]),
+        "The deletion of topics waits": (30, names[:10]),
+    }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import structlog
 
 from wirekafka.config import BrokerConfig, LogConfig
 from wirekafka.errors import ErrorCode, KafkaError
@@ -10,6 +11,7 @@ from wirekafka.metadata.cluster_topics import ClusterTopics
 from wirekafka.metadata.image import MOST_UNTOLD, PARTITIONS_AT_ONCE, ClusterImage
 from wirekafka.pending import finish
 from wirekafka.tests.metadata.test_image import OTHER_ID, TOPIC_ID, request, state
+from wirekafka.wire.messages.update_metadata import UpdateMetadataTopicState
 
 
 class Absent:
@@ -251,3 +253,19 @@ def test_topic_is_found_by_its_id_after_another_one_of_that_id_is_deleted() -> N
     stage.update(0, leader=-2)
     found = stage.topics.find_by_id(TOPIC_ID)
     assert found is not None and found.name == "arrivals"
+
+
+def test_topics_that_are_deleted_together_are_logged_in_one_line() -> None:
+    stage = Stage()
+    names = [f"topic-{number}" for number in range(30)]
+    for leader in (1, -2):
+        update = request(state(0, leader))
+        (states,) = (topic.partition_states for topic in update.topic_states)
+        update.topic_states = [
+            UpdateMetadataTopicState(topic_name=name, topic_id=name.encode().rjust(16, b"0"), partition_states=states)
+            for name in names
+        ]
+        with structlog.testing.capture_logs() as lines:
+            finish(stage.image.update(update))
+    assert [(line["event"], line["count"], line["first"]) for line in lines] == [("Topics were deleted", 30, names[:10])]
+    assert stage.told[-30:] == [f"-{name}" for name in names]

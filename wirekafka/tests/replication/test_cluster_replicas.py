@@ -783,6 +783,17 @@ def test_broker_epoch_of_an_earlier_registration_is_stale(epoch: int, is_kraft: 
     assert is_broker_epoch_stale(epoch, 10, is_kraft_controller=is_kraft) == is_stale
 
 
+def test_roles_that_cannot_be_taken_are_logged_in_one_line(tmp_path: Path) -> None:
+    def act(stage: Stage) -> None:
+        request = leader_and_isr(ME, 3, indexes=tuple(range(-1, -31, -1)), is_new=True)
+        assert stage.apply(request)[0] == NONE
+
+    with structlog.testing.capture_logs() as lines:
+        on_stage(tmp_path, act)
+    (warning,) = (line for line in lines if line["log_level"] == "warning")
+    assert (warning["count"], len(warning["first"])) == (30, 10)
+
+
 @pytest.mark.parametrize(("topic", "index"), [("a/b", 0), ("é", 0), ("x" * 250, 0), ("", 0), ("flights", -1)])
 def test_partition_whose_name_is_not_allowed_gets_no_folder(tmp_path: Path, topic: str, index: int) -> None:
     def act(stage: Stage) -> None:

@@ -13,6 +13,7 @@ from structlog.testing import capture_logs
 from wirekafka.errors import ErrorCode
 from wirekafka.log.log import Log
 from wirekafka.pending import Pending, Work, finish
+from wirekafka.replication import replication_troubles
 from wirekafka.replication.fetcher import Fetcher, FetcherSettings, FollowedPartition
 from wirekafka.replication.replica_fetcher import ReplicaFetchers, fetcher_of
 from wirekafka.tests.log.logs import World, batch
@@ -381,8 +382,9 @@ def test_nonsense_for_one_partition_delays_only_this_one_and_is_logged_once(
             bench.timers.pass_time(BACK_OFF_MS)
             channel.answer(PartitionData(partition_index=1), session_id=0)
             assert offsets_of(channel.next_fetch()) == {0: 0, 1: number + 1}
+        bench.timers.pass_time(replication_troubles.DELAY_MS)
     assert [log.reader.log_end_offset for log in bench.logs.values()] == [0, 3]
-    assert [line["partition"] for line in lines if line["event"] == "A partition is not replicated"] == ["topic-0"]
+    assert [line["first"] for line in lines if line["event"] == "Partitions are not replicated"] == [["topic-0"]]
     assert logged_faults == []
 
 

@@ -30,6 +30,8 @@ from wirekafka.replication.following import (
 from wirekafka.replication.leader_replica import LeaderReplica, ReplicaFetch, ReplicaRead
 from wirekafka.replication.leadership import IsrChange, IsrChanged, PartitionState
 from wirekafka.replication.partition import Partition
+from wirekafka.replication.replication_troubles import ReplicationTroubles
+from wirekafka.tests.controller.played_brokers import PlayedTimers
 from wirekafka.tests.log.logs import NOW_MS, World, batch, config_with
 
 LEADER, FOLLOWER = 1, 2
@@ -72,7 +74,14 @@ class Pair:
         self.follower.follow(broker, epoch)
 
     def new_follower(self, log: Log, run: Callable[[Work[int]], Any]) -> FollowerReplica:
-        return FollowerReplica(log, back_off_ms=300, run=run, request=self.requests.append, now_ms=lambda: self.now_ms)
+        return FollowerReplica(
+            log,
+            back_off_ms=300,
+            run=run,
+            request=self.requests.append,
+            now_ms=lambda: self.now_ms,
+            troubles=ReplicationTroubles(PlayedTimers()),
+        )
 
     def produce(self, *values: bytes) -> None:
         partition = self.leader.partition
