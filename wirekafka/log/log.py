@@ -667,13 +667,32 @@ class Log:
         Durability: in the page cache.
         """
         assert self.reader.is_closed, "the log may still be appended to"
+        self._write_indexes_and_producers()
+        return self.flusher.prepare()
+
+    def write_for_copy(self, most_active_bytes: int) -> None:
+        """Writes what another broker reads that opens a copy of the files, as if this broker had shut down cleanly.
+
+        Args:
+            most_active_bytes: an active segment with more bytes is sealed, so that it can be linked instead of copied.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR; a copy would need recovery.
+
+        Durability: in the page cache.
+        """
+        with self.reader.on_disk("write for a copy"):
+            if self.reader.segments.active.size > most_active_bytes:
+                self._roll()
+            self._write_indexes_and_producers()
+
+    def _write_indexes_and_producers(self) -> None:
         segments = self.reader.segments
         with suppress(OSError):  # the next start finishes the swap too
             segments.finish_swap()
         if segments.active.has_unsaved_indexes:
             segments.active.save_indexes()
         self.snapshots.write_for_restart()
-        return self.flusher.prepare()
 
     def relocate(self, folder: Folder, synced_offset: int) -> Folder:
         """Uses another folder with the same content from now on; returns the former folder.

@@ -138,11 +138,14 @@ class BoundListener:
 
     __slots__ = ("_published", "_socket", "address", "name")
 
-    def __init__(self, listener: Listener, config: BrokerConfig, published: Address | None = None) -> None:
+    def __init__(
+        self, listener: Listener, config: BrokerConfig, published: Address | None = None, *, shares_port: bool = False
+    ) -> None:
         """Binds the address.
 
         Args:
             published: the address that clients of a published port use; None without a published port.
+            shares_port: other sockets of this user that share their ports too may be bound to the same port, and listen.
 
         Raises:
             ListenError: the address cannot be bound.
@@ -150,7 +153,7 @@ class BoundListener:
         self.name = listener.name
         self._published = published
         try:
-            self._socket = _bind(listener.host, listener.port)
+            self._socket = _bind(listener.host, listener.port, shares_port=shares_port)
             _set_options(self._socket, config)
         except OSError as error:
             raise _listen_error(Address(listener.host, listener.port), error) from None
@@ -226,22 +229,24 @@ def _listen_error(address: Address, error: OSError) -> ListenError:
     return ListenError(f"Cannot listen on {address}: {error.strerror or error}")
 
 
-def _bind(host: str, port: int) -> socket.socket:
+def _bind(host: str, port: int, *, shares_port: bool) -> socket.socket:
     if not host:
         if socket.has_dualstack_ipv6():
-            return _bound(socket.AF_INET6, ("::", port), is_dual=True)
+            return _bound(socket.AF_INET6, ("::", port), shares_port=shares_port, is_dual=True)
         host = EVERY_INTERFACE
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     # IPv4 comes first if a name has both, as in Java.
     family, _, _, _, address = min(found, key=lambda entry: entry[0] != socket.AF_INET)
-    return _bound(family, address)
+    return _bound(family, address, shares_port=shares_port)
 
 
-def _bound(family: int, address: Any, *, is_dual: bool = False) -> socket.socket:
+def _bound(family: int, address: Any, *, shares_port: bool, is_dual: bool = False) -> socket.socket:
     bound = socket.socket(family, socket.SOCK_STREAM)
     try:
         bound.setblocking(False)
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if shares_port:
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         if family == socket.AF_INET6:
             bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, not is_dual)
         bound.bind(address)

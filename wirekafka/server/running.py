@@ -48,6 +48,7 @@ class RunningBroker:
         addresses: the addresses of `listeners`, in their order, with the real ports.
         lag: measures how long the loop was held.
         driver: serves the connections of clients, and those to other brokers.
+        listen: lets a spare broker accept connections; any other broker does so already.
         metrics_address: where the metrics are served; None if they are not.
     """
 
@@ -55,12 +56,13 @@ class RunningBroker:
     addresses: list[Address]
     lag: LoopLag
     driver: EpollDriver
+    listen: Callable[[], None]
     metrics_address: Address | None = None
 
 
 @asynccontextmanager
 async def open_broker(
-    config: BrokerConfig, clock: Clock | None = None, *, published: Address | None = None
+    config: BrokerConfig, clock: Clock | None = None, *, published: Address | None = None, is_spare: bool = False
 ) -> AsyncIterator[RunningBroker]:
     """Runs a broker for as long as the with-block lasts; when the block begins, the broker answers requests.
 
@@ -71,6 +73,8 @@ async def open_broker(
 
     Args:
         published: the address that clients use if they connect through a published port of this container.
+        is_spare: the broker accepts no connection before `RunningBroker.listen` is called. It may have the port of another spare
+            that runs, so that it replaces that one without a moment in which nobody listens. Not for a member of a cluster.
 
     Raises:
         ConfigError: settings contradict each other, or name an API that does not exist.
@@ -85,11 +89,12 @@ async def open_broker(
     failure: BaseException | None = None
     try:
         if config.is_member:
+            assert not is_spare, "a member of a cluster listens once it is registered"
             async with _running_member(config, clock, published) as running:
                 yield running
         else:
             broker = await Broker.open(config, clock)
-            async with _running(broker, published, _alone) as running:
+            async with _running(broker, published, _spare if is_spare else _alone, shares_ports=is_spare) as running:
                 yield running
     except BaseExceptionGroup as group:
         failure = only_cause(group)
@@ -125,11 +130,21 @@ async def _alone(
 
 
 @asynccontextmanager
-async def _running(broker: Broker, published: Address | None, take_part: TakePart) -> AsyncIterator[RunningBroker]:
+async def _spare(
+    broker: Broker, driver: EpollDriver, nursery: trio.Nursery, listeners: list[BoundListener], listen: Listen
+) -> AsyncIterator[None]:
+    """The block of a broker without other brokers that listens later."""
+    yield
+
+
+@asynccontextmanager
+async def _running(
+    broker: Broker, published: Address | None, take_part: TakePart, *, shares_ports: bool = False
+) -> AsyncIterator[RunningBroker]:
     """Serves clients, and closes the broker at the end."""
     config = broker.config
     try:
-        with _bound(config, published) as listeners, trio.CancelScope() as whole:
+        with _bound(config, published, shares_ports=shares_ports) as listeners, trio.CancelScope() as whole:
             addresses = [listener.address for listener in listeners]
             broker.logs.announce(", ".join(map(str, addresses)))
             async with (
@@ -148,7 +163,7 @@ async def _running(broker: Broker, published: Address | None, take_part: TakePar
                         listeners=[str(address) for address in addresses],
                         log_dirs=config.log_dirs,
                     )
-                    yield RunningBroker(broker, addresses, lag, driver, metrics_address)
+                    yield RunningBroker(broker, addresses, lag, driver, listen, metrics_address)
         if broker.logs.all_failed.is_set():
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "all data directories have failed")
     finally:
@@ -219,10 +234,13 @@ async def _stop_without_directories(broker: Broker, scope: trio.CancelScope) -> 
 
 
 @contextmanager
-def _bound(config: BrokerConfig, published: Address | None) -> Iterator[list[BoundListener]]:
+def _bound(config: BrokerConfig, published: Address | None, *, shares_ports: bool) -> Iterator[list[BoundListener]]:
     """Binds the sockets of the listeners, which do not listen yet, and closes them at the end."""
     with ExitStack() as stack:
-        listeners = [stack.enter_context(closing(BoundListener(listener, config, published))) for listener in config.listeners]
+        listeners = [
+            stack.enter_context(closing(BoundListener(listener, config, published, shares_port=shares_ports)))
+            for listener in config.listeners
+        ]
         _say_what_clients_see(config, published)
         yield listeners
 

@@ -91,8 +91,17 @@ def read_assignment(assignment: bytes, image: TopicImage) -> tuple[Partitions, b
     """
     if not assignment:
         return {}, False
-    found = _read(Assignment, assignment)
+    found = decode_assignment(assignment)
     return partitions_of(found.assigned_partitions, image), bool(found.user_data)
+
+
+def decode_assignment(assignment: bytes) -> Assignment:
+    """Returns the assignment of a member.
+
+    Raises:
+        ProtocolError: The bytes are not the assignment of a consumer.
+    """
+    return _read(Assignment, assignment)
 
 
 def partitions_of(topics: Sequence[EmbeddedTopic], image: TopicImage) -> Partitions:

@@ -1,0 +1,81 @@
+"""A clock that a test moves forward: sessions expire, transactions time out and segments are deleted, and nobody waits.
+
+    clock = AdvancingClock()
+    trio.run(main, clock=clock)      # trio's deadlines follow it
+    Broker.open(config, clock.of_broker())
+    await clock.advance(3600)
+
+How it works: the clock adds an offset to the time of the machine. Between two advances it runs as fast as the machine's, so
+clients in other processes, whose time is not moved, work with the broker as always. An advance moves from deadline to deadline,
+and lets the tasks whose deadlines have come run at each of them.
+
+Rules of this file:
+    The time of trio never goes back. The wall clock of each broker begins at the time of the machine.
+"""
+
+from __future__ import annotations
+
+import time
+
+import trio
+
+from wirekafka.clock import Clock
+
+MOST_STEPS = 200
+"""An advance visits at most so many deadlines; those of one step come together."""
+
+TURNS_PER_STEP = 5
+"""The turns of the loop at each deadline: a timer wakes a task, which ends a request, whose reply is sent."""
+
+
+class AdvancingClock(trio.abc.Clock):
+    """The clock of trio, and of the brokers that run in its loop.
+
+    Attributes:
+        advanced_seconds: by how much it was moved in all.
+    """
+
+    def __init__(self) -> None:
+        self.advanced_seconds = 0.0
+        self._clocks: list[Clock] = []
+
+    def start_clock(self) -> None:
+        """Does nothing: the clock runs already."""
+
+    def current_time(self) -> float:
+        """Returns the seconds of the clock, which has no fixed origin."""
+        return time.perf_counter() + self.advanced_seconds
+
+    def deadline_to_sleep_time(self, deadline: float) -> float:
+        """Returns the seconds until a deadline."""
+        return deadline - self.current_time()
+
+    def of_broker(self) -> Clock:
+        """Returns a clock for a broker, whose wall clock shows the time of the machine until the next advance."""
+        before = self.advanced_seconds
+        made = Clock(wall=lambda: time.time() + self.advanced_seconds - before)
+        self._clocks.append(made)
+        return made
+
+    def forget(self, clock: Clock) -> None:
+        """Drops the clock of a broker that has ended."""
+        self._clocks.remove(clock)
+
+    async def advance(self, seconds: float) -> None:
+        """Moves the time forward. What is due meanwhile happens, in order, before this method returns.
+
+        Raises:
+            ValueError: the seconds are negative, or not finite.
+        """
+        if not 0 <= seconds < float("inf"):
+            raise ValueError(f"time can be advanced by 0 seconds or more, not by {seconds}")
+        left = seconds
+        while left > 0:
+            next_deadline = trio.lowlevel.current_statistics().seconds_to_next_deadline
+            step = min(left, max(next_deadline, seconds / MOST_STEPS))
+            left -= step
+            self.advanced_seconds += step
+            for clock in self._clocks:
+                clock.note_jump()
+            for _ in range(TURNS_PER_STEP):
+                await trio.lowlevel.checkpoint()

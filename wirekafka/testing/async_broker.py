@@ -1,0 +1,377 @@
+"""A broker inside a trio program, which a test empties, copies, inspects, and waits for.
+
+    async with open_embedded(num_partitions=3) as broker:
+        ...                                      # clients connect to broker.bootstrap
+        await broker.wait_for_records("orders", 5)
+        await broker.reset()
+
+`EmbeddedBroker` is the same broker for programs that do not run on trio; it calls these methods from its own thread.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import trio
+
+from wirekafka.broker import Broker
+from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.server.running import only_cause
+from wirekafka.testing.advancing_clock import AdvancingClock
+from wirekafka.testing.generations import Generation, Generations
+from wirekafka.testing.groups import GroupView, read_group, read_groups
+from wirekafka.testing.local_client import LocalClient
+from wirekafka.testing.snapshots import copy_closed, copy_data
+from wirekafka.testing.stored_records import StoredRecord, stored_records
+from wirekafka.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+
+MEMORY = "/dev/shm"  # noqa: S108
+"""The file system in memory that Linux mounts."""
+
+POLL_SECONDS = 0.005
+TIMEOUT_SECONDS = 10.0
+
+SETTINGS = {"listeners": "PLAINTEXT://127.0.0.1:0", "group.initial.rebalance.delay.ms": "0"}
+"""The settings that differ from those of a broker that `wirekafka serve` starts."""
+
+
+class Snapshot:
+    """The data of a broker at one moment. It lasts as long as the broker that made it, if it is not closed before.
+
+    Attributes:
+        path: a data directory that no broker has opened.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def close(self) -> None:
+        """Removes the data."""
+        shutil.rmtree(self.path, ignore_errors=True)
+
+
+class AsyncEmbeddedBroker:
+    """A running broker.
+
+    Attributes:
+        settings: its settings, with Kafka's names.
+    """
+
+    def __init__(self, settings: Mapping[str, str], root: str, generations: Generations, clock: AdvancingClock | None) -> None:
+        self.settings = dict(settings)
+        self._root = root
+        self._generations = generations
+        self._clock = clock
+        self._current: Generation | None = None
+        self._spares: list[Generation] = []
+        self._count = 0
+
+    # The broker
+
+    @property
+    def broker(self) -> Broker:
+        """The parts of the broker, for what this class does not offer. `reset` and `restore` replace it."""
+        return self._serving.running.broker
+
+    @property
+    def bootstrap(self) -> str:
+        """What clients take as `bootstrap.servers`. It does not change."""
+        return str(self._serving.running.addresses[0])
+
+    @property
+    def path(self) -> Path:
+        """The data directory. `reset` and `restore` replace it."""
+        return Path(self._serving.path)
+
+    @property
+    def _serving(self) -> Generation:
+        assert self._current is not None, "the broker is open"
+        return self._current
+
+    async def start(self, path: str | None = None) -> None:
+        """Serves a data directory, the broker's first one.
+
+        Raises:
+            ConfigError, KafkaError, ListenError, DirectoryLockedError, OSError: as `open_broker`.
+        """
+        await self._switch_to(await self._generations.open(path or self._new_path()))
+
+    async def reset(self) -> None:
+        """Replaces the broker by an empty one on the same port: no topics, groups, transactions or settings, and the time is now.
+
+        Connections end, and clients connect again.
+        """
+        await self._switch_to(self._spares.pop() if self._spares else await self._open_empty())
+        self._generations.start_soon(self.prepare_reset)
+
+    async def prepare_reset(self) -> None:
+        """Opens the broker to which the next `reset` switches, which then takes about a millisecond."""
+        self._spares.append(await self._open_empty())
+
+    async def _open_empty(self) -> Generation:
+        return await self._generations.open(self._new_path())
+
+    async def _switch_to(self, new: Generation) -> None:
+        old, self._current = self._current, new
+        self._generations.switch(old, new)
+        # One turn of the loop ends the connections of the old broker.
+        await trio.lowlevel.checkpoint()
+
+    def _new_path(self) -> str:
+        self._count += 1
+        return f"{self._root}/{self._count}"
+
+    # Copies
+
+    async def snapshot(self) -> Snapshot:
+        """Returns a copy of all data, in milliseconds whatever the size: sealed segments are hard links.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR.
+            OSError: the copy cannot be made.
+        """
+        made = Snapshot(self._new_path())
+        copy_data(self.broker.logs, made.path)
+        return made
+
+    async def restore(self, snapshot: Snapshot) -> None:
+        """Replaces the broker by one with the data of a snapshot, which can be restored again.
+
+        Connections end, and clients connect again.
+
+        Raises:
+            OSError: the copy cannot be made.
+        """
+        path = self._new_path()
+        copy_closed(snapshot.path, path)
+        await self._switch_to(await self._generations.open(path))
+
+    # Topics and records
+
+    async def create_topic(self, name: str, partitions: int = 1, **settings: object) -> None:
+        """Creates a topic.
+
+        Args:
+            settings: the settings of the topic, with `_` for each dot.
+
+        Raises:
+            KafkaError: as CreateTopics answers, such as TOPIC_ALREADY_EXISTS.
+        """
+        configs = [CreatableTopicConfig(name=key, value=value) for key, value in kafka_settings(settings).items()]
+        topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=1, configs=configs)
+        [result] = (await LocalClient(self.broker).ask(CreateTopicsRequest(topics=[topic]), 7)).topics
+        if result.error_code:
+            raise KafkaError(ErrorCode(result.error_code), result.error_message or "")
+
+    async def records(self, topic: str, partition: int | None = None) -> list[StoredRecord]:
+        """Returns all that a topic has, by partition and offset: aborted records and markers of transactions too.
+
+        Raises:
+            KafkaError: UNKNOWN_TOPIC_OR_PARTITION; KAFKA_STORAGE_ERROR.
+        """
+        return stored_records(self.broker, topic, partition)
+
+    async def wait_for_records(
+        self, topic: str, count: int, *, partition: int | None = None, timeout_s: float = TIMEOUT_SECONDS
+    ) -> list[StoredRecord]:
+        """Waits until a topic has at least so many records that a `read_committed` consumer gets; returns these.
+
+        Raises:
+            TimeoutError: it has fewer; the message says what it has.
+        """
+        committed: list[StoredRecord] = []
+
+        async def look() -> bool:
+            committed[:] = [each for each in self._records_or_none(topic, partition) if each.is_committed and not each.control]
+            return len(committed) >= count
+
+        def found() -> str:
+            all_records = self._records_or_none(topic, partition)
+            if self.broker.topics.find(topic) is None:
+                names = sorted(each.name for each in self.broker.topics)
+                return f"there is no topic {topic}; there are {', '.join(names) or 'none'}"
+            hidden = len([each for each in all_records if not each.is_committed])
+            values = ", ".join(repr(each.value) for each in committed[-3:])
+            return (
+                f"{topic} has {len(committed)} committed records"
+                + (f", the last are {values}" if values else "")
+                + (f", and {hidden} records that are aborted or in an open transaction" if hidden else "")
+            )
+
+        await _wait(look, found, f"{count} records in {topic}", timeout_s)
+        return committed
+
+    def _records_or_none(self, topic: str, partition: int | None) -> list[StoredRecord]:
+        try:
+            return stored_records(self.broker, topic, partition)
+        except KafkaError as error:
+            if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise
+            return []
+
+    # Groups
+
+    async def group(self, group_id: str) -> GroupView:
+        """Returns a group of any type; one that is "Dead" if there is no such group."""
+        return await read_group(LocalClient(self.broker), group_id)
+
+    async def groups(self) -> list[GroupView]:
+        """Returns all groups, by name."""
+        return await read_groups(LocalClient(self.broker))
+
+    async def wait_for_group_stable(
+        self, group_id: str, *, members: int | None = None, timeout_s: float = TIMEOUT_SECONDS
+    ) -> GroupView:
+        """Waits until a group has members and all of them have their partitions; returns the group.
+
+        Args:
+            members: it has exactly so many members.
+
+        Raises:
+            TimeoutError: it is not; the message says what it is.
+        """
+        wanted = f"{group_id} to be stable" + ("" if members is None else f" with {members} members")
+        return await self._wait_for_group(
+            group_id, lambda group: group.is_stable and members in (None, len(group.members)), wanted, timeout_s
+        )
+
+    async def wait_for_committed(
+        self, group_id: str, topic: str, offset: int, *, partition: int = 0, timeout_s: float = TIMEOUT_SECONDS
+    ) -> int:
+        """Waits until a group has committed an offset of a partition, or a later one; returns the committed offset.
+
+        Raises:
+            TimeoutError: it has not; the message says what it has committed.
+        """
+        place = topic, partition
+        wanted = f"{group_id} to commit offset {offset} of {topic}-{partition}"
+        group = await self._wait_for_group(group_id, lambda group: group.committed.get(place, -1) >= offset, wanted, timeout_s)
+        return group.committed[place]
+
+    async def _wait_for_group(
+        self, group_id: str, is_wanted: Callable[[GroupView], bool], what: str, timeout_s: float
+    ) -> GroupView:
+        last: list[GroupView] = []
+
+        async def look() -> bool:
+            last[:] = [await self.group(group_id)]
+            return is_wanted(last[0])
+
+        await _wait(look, lambda: _describe(last[0]), what, timeout_s)
+        return last[0]
+
+    # Time
+
+    async def advance(self, seconds: float) -> None:
+        """Moves the broker's time forward: sessions and transactions time out, segments are deleted. Nobody waits for it.
+
+        Raises:
+            RuntimeError: the loop does not run on an `AdvancingClock`.
+            ValueError: the seconds are negative, or not finite.
+        """
+        if self._clock is None:
+            raise RuntimeError("the time can be advanced only in trio.run(..., clock=AdvancingClock())")
+        await self._generations.until_old_ones_have_ended()
+        await self._clock.advance(seconds)
+
+
+@asynccontextmanager
+async def open_embedded(
+    *, storage: str = "disk", data: Snapshot | None = None, **settings: object
+) -> AsyncIterator[AsyncEmbeddedBroker]:
+    """Runs a broker for as long as the block lasts; it listens when the block begins. Its data is removed at the end.
+
+    Args:
+        storage: "disk", a temporary directory; or "memory", one in the file system in memory, whose syncs cost nothing.
+        data: what it has at the beginning; the snapshot stays as it is.
+        settings: the settings of a broker, with `_` for each dot.
+
+    Raises:
+        ValueError: there is no such storage here.
+        ConfigError, KafkaError, ListenError, OSError: as `open_broker`.
+
+    Cancellation: the broker is closed, and its data removed.
+    """
+    failure: BaseException | None = None
+    root = make_root(storage)
+    found = trio.lowlevel.current_clock()
+    clock = found if isinstance(found, AdvancingClock) else None
+    given = SETTINGS | kafka_settings(settings)
+    try:
+        async with trio.open_nursery() as nursery:
+            broker = AsyncEmbeddedBroker(given, root, Generations(given, clock, nursery), clock)
+            path = None
+            if data is not None:
+                path = f"{root}/0"
+                copy_closed(data.path, path)
+            await broker.start(path)
+            try:
+                yield broker
+            finally:
+                nursery.cancel_scope.cancel()
+    except BaseExceptionGroup as group:
+        failure = only_cause(group)
+    finally:
+        shutil.rmtree(root, ignore_errors=True)
+    if failure is not None:
+        raise failure
+
+
+def make_root(storage: str) -> str:
+    """Returns a new temporary directory.
+
+    Raises:
+        ValueError: there is no such storage here.
+    """
+    if storage not in ("disk", "memory"):
+        raise ValueError(f"storage is 'disk' or 'memory', not {storage!r}")
+    if storage == "memory" and not os.access(MEMORY, os.W_OK):
+        raise ValueError(f"storage='memory' needs a file system in memory at {MEMORY}; use storage='disk'")
+    return tempfile.mkdtemp(prefix="wirekafka-", dir=MEMORY if storage == "memory" else None)
+
+
+def kafka_settings(settings: Mapping[str, object]) -> dict[str, str]:
+    """Returns settings with Kafka's names and texts: `log_retention_ms=5` is `log.retention.ms` with the text "5"."""
+    return {name.replace("_", "."): _text(value) for name, value in settings.items()}
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, Iterable) and not isinstance(value, str):
+        return ",".join(map(str, value))
+    return str(value)
+
+
+def _describe(group: GroupView) -> str:
+    if not group.type:
+        return f"there is no group {group.group_id}"
+    members = "; ".join(
+        f"{each.client_id} has {', '.join(f'{topic}-{index}' for topic, index in sorted(each.partitions)) or 'no partitions'}"
+        for each in group.members
+    )
+    committed = ", ".join(f"{topic}-{index} at {offset}" for (topic, index), offset in sorted(group.committed.items()))
+    return (
+        f"{group.group_id} is {group.state} with {len(group.members)} members"
+        + (f" ({members})" if members else "")
+        + (f", and has committed {committed}" if committed else ", and has committed nothing")
+    )
+
+
+async def _wait(look: Callable[[], Awaitable[bool]], found: Callable[[], str], what: str, timeout_s: float) -> None:
+    """Looks again and again until something is there. The seconds are those of the machine, which no test advances.
+
+    Raises:
+        TimeoutError: it was not there in time.
+    """
+    end = time.monotonic() + timeout_s
+    while not await look():
+        if time.monotonic() >= end:
+            raise TimeoutError(f"waited {timeout_s:g} s for {what}, but {found()}")
+        await trio.sleep(POLL_SECONDS)

@@ -1,0 +1,249 @@
+"""A broker inside a Python program or test, in its own thread.
+
+    with EmbeddedBroker() as broker:
+        producer = Producer({"bootstrap.servers": broker.bootstrap})
+        ...
+        assert [record.value for record in broker.wait_for_records("orders", 2)] == [b"one", b"two"]
+
+Everything is real but the process: clients of any language connect to a port of the loopback interface that the kernel chooses,
+and the data is in Kafka's files. Methods that wait block the calling thread; in asyncio, call them by `asyncio.to_thread`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypeVar
+
+from wirekafka.broker import Broker
+from wirekafka.testing.advancing_clock import AdvancingClock
+from wirekafka.testing.async_broker import TIMEOUT_SECONDS, AsyncEmbeddedBroker, Snapshot, open_embedded
+from wirekafka.testing.groups import GroupView
+from wirekafka.testing.library_log import use_logging
+from wirekafka.testing.loop_thread import LoopThread
+from wirekafka.testing.stored_records import StoredRecord
+
+T = TypeVar("T")
+
+
+class EmbeddedClock:
+    """The time of an embedded broker."""
+
+    def __init__(self, embedded: EmbeddedBroker) -> None:
+        self._embedded = embedded
+
+    def now_ms(self) -> int:
+        """Returns the milliseconds since 1970, as the broker sees them."""
+        return self._embedded.call(_now_ms)
+
+    def advance(self, seconds: float) -> None:
+        """Moves the time forward: sessions and transactions time out, segments are deleted. Nobody waits for it.
+
+        Clients keep their own time. `reset` and `restore` set the broker's time to that of the machine.
+
+        Raises:
+            ValueError: the seconds are negative, or not finite.
+        """
+        self._embedded.call(AsyncEmbeddedBroker.advance, seconds)
+
+
+async def _now_ms(broker: AsyncEmbeddedBroker) -> int:
+    return broker.broker.clock.now_ms()
+
+
+class EmbeddedBroker:
+    """A broker that runs while the with-block lasts; it listens when the block begins. Its data is removed at the end.
+
+    Attributes:
+        clock: the broker's time.
+
+    Args:
+        storage: "disk", a temporary directory; or "memory", one in the file system in memory, whose syncs cost nothing.
+        data: what it has at the beginning; the snapshot stays as it is.
+        settings: any settings of a broker, with `_` for each dot: `EmbeddedBroker(num_partitions=3)`. Those that differ from
+            a broker's defaults are `listeners`, and `group.initial.rebalance.delay.ms`, which is 0.
+    """
+
+    def __init__(self, *, storage: str = "disk", data: Snapshot | None = None, **settings: object) -> None:
+        self.clock = EmbeddedClock(self)
+        self._storage = storage
+        self._settings = settings
+        open_it = partial(open_embedded, storage=storage, data=data, **settings)
+        self._loop = LoopThread("broker", open_it, AdvancingClock())
+
+    def __enter__(self) -> EmbeddedBroker:
+        if not self._loop.is_running:
+            self.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Starts the broker, as the with-statement does; `stop` ends it.
+
+        Raises:
+            ValueError: there is no such storage here, or the broker runs already.
+            ConfigError, KafkaError, ListenError, OSError: as `open_broker`.
+        """
+        use_logging()
+        self._loop.start()
+
+    def stop(self) -> None:
+        """Stops the broker and removes its data; does nothing if it does not run.
+
+        Raises:
+            Exception: what has ended the broker before, such as a failed disk.
+        """
+        self._loop.stop()
+
+    def call(self, method: Callable[..., Awaitable[T]], *args: Any) -> T:
+        """Calls an async function in the broker's loop, with the `AsyncEmbeddedBroker` as its first argument; returns its result.
+
+        Raises:
+            ValueError: the broker does not run.
+            Exception: what the function raises.
+        """
+        return self._loop.call(method, *args)
+
+    @property
+    def bootstrap(self) -> str:
+        """What clients take as `bootstrap.servers`, such as "127.0.0.1:40001". It does not change."""
+        return self.call(_bootstrap)
+
+    @property
+    def path(self) -> Path:
+        """The data directory. `reset` and `restore` replace it."""
+        return self.call(_path)
+
+    def on_loop(self, look: Callable[[Broker], T]) -> T:
+        """Calls a function with the parts of the broker in the broker's loop, and returns its result."""
+
+        async def run(broker: AsyncEmbeddedBroker) -> T:
+            return look(broker.broker)
+
+        return self.call(run)
+
+    # Copies
+
+    def reset(self) -> None:
+        """Replaces the broker by an empty one on the same port: no topics, groups, transactions or settings, and the time is now.
+
+        Connections end, and clients connect again. The next empty broker is opened meanwhile, so that a reset takes about 1 ms.
+        """
+        self.call(AsyncEmbeddedBroker.reset)
+
+    def snapshot(self) -> Snapshot:
+        """Returns a copy of all data, in milliseconds whatever the size: sealed segments are hard links.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR.
+            OSError: the copy cannot be made.
+        """
+        return self.call(AsyncEmbeddedBroker.snapshot)
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Replaces the broker by one with the data of a snapshot, which can be restored again.
+
+        Connections end, and clients connect again.
+
+        Raises:
+            OSError: the copy cannot be made.
+        """
+        self.call(AsyncEmbeddedBroker.restore, snapshot)
+
+    def fork(self) -> EmbeddedBroker:
+        """Starts another broker with a copy of all data, on another port. The caller stops it, or uses it in a with-block.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR.
+            OSError: the copy cannot be made.
+        """
+        snapshot = self.snapshot()
+        try:
+            made = EmbeddedBroker(storage=self._storage, data=snapshot, **self._settings)
+            made.start()
+        finally:
+            snapshot.close()
+        return made
+
+    # Topics and records
+
+    def create_topic(self, name: str, partitions: int = 1, **settings: object) -> None:
+        """Creates a topic.
+
+        Args:
+            settings: the settings of the topic, with `_` for each dot.
+
+        Raises:
+            KafkaError: as CreateTopics answers, such as TOPIC_ALREADY_EXISTS.
+        """
+
+        async def create(broker: AsyncEmbeddedBroker) -> None:
+            await broker.create_topic(name, partitions, **settings)
+
+        self.call(create)
+
+    def records(self, topic: str, partition: int | None = None) -> list[StoredRecord]:
+        """Returns all that a topic has, by partition and offset: aborted records and markers of transactions too.
+
+        Raises:
+            KafkaError: UNKNOWN_TOPIC_OR_PARTITION; KAFKA_STORAGE_ERROR.
+        """
+        return self.call(AsyncEmbeddedBroker.records, topic, partition)
+
+    def wait_for_records(
+        self, topic: str, count: int, *, partition: int | None = None, timeout_s: float = TIMEOUT_SECONDS
+    ) -> list[StoredRecord]:
+        """Waits until a topic has at least so many records that a `read_committed` consumer gets; returns these.
+
+        Raises:
+            TimeoutError: it has fewer; the message says what it has.
+        """
+        wait = partial(AsyncEmbeddedBroker.wait_for_records, partition=partition, timeout_s=timeout_s)
+        return self.call(wait, topic, count)
+
+    # Groups
+
+    def group(self, group_id: str) -> GroupView:
+        """Returns a group of any type; one that is "Dead" if there is no such group."""
+        return self.call(AsyncEmbeddedBroker.group, group_id)
+
+    def groups(self) -> list[GroupView]:
+        """Returns all groups, by name."""
+        return self.call(AsyncEmbeddedBroker.groups)
+
+    def wait_for_group_stable(
+        self, group_id: str, *, members: int | None = None, timeout_s: float = TIMEOUT_SECONDS
+    ) -> GroupView:
+        """Waits until a group has members and all of them have their partitions; returns the group.
+
+        Args:
+            members: it has exactly so many members.
+
+        Raises:
+            TimeoutError: it is not; the message says what it is.
+        """
+        wait = partial(AsyncEmbeddedBroker.wait_for_group_stable, members=members, timeout_s=timeout_s)
+        return self.call(wait, group_id)
+
+    def wait_for_committed(
+        self, group_id: str, topic: str, offset: int, *, partition: int = 0, timeout_s: float = TIMEOUT_SECONDS
+    ) -> int:
+        """Waits until a group has committed an offset of a partition, or a later one; returns the committed offset.
+
+        Raises:
+            TimeoutError: it has not; the message says what it has committed.
+        """
+        wait = partial(AsyncEmbeddedBroker.wait_for_committed, partition=partition, timeout_s=timeout_s)
+        return self.call(wait, group_id, topic, offset)
+
+
+async def _bootstrap(broker: AsyncEmbeddedBroker) -> str:
+    return broker.bootstrap
+
+
+async def _path(broker: AsyncEmbeddedBroker) -> Path:
+    return broker.path

@@ -1,0 +1,34 @@
+"""The log of a broker in another program: its lines go to Python's `logging`, where the program decides what is shown."""
+
+from __future__ import annotations
+
+import logging
+
+import structlog
+
+ROOT = "wirekafka"
+"""The logger above those of all modules."""
+
+
+def use_logging() -> None:
+    """Sends the broker's log to `logging`, unless the program has configured structlog itself."""
+    if structlog.is_configured():
+        return
+    structlog.configure(
+        processors=[structlog.processors.format_exc_info, _as_text],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        cache_logger_on_first_use=False,
+    )
+
+
+def _as_text(logger: object, method: str, event: structlog.typing.EventDict) -> str:
+    text = str(event.pop("event"))
+    trace = event.pop("exception", None)
+    values = " ".join(f"{name}={_value(value)}" for name, value in event.items())
+    line = f"{text} {values}".rstrip().replace("%", "%%")
+    return line if trace is None else f"{line}\n{trace}"
+
+
+def _value(value: object) -> str:
+    return value if isinstance(value, str) and " " not in value else repr(value)
