@@ -2,7 +2,8 @@
 
     EmbeddedBroker        a broker in a thread of your program
     open_embedded         the same inside a trio program
-    open_cluster          several brokers and a ZooKeeper in one process
+    EmbeddedCluster       several brokers and a ZooKeeper in a thread of your program
+    open_cluster          the same inside a trio program
     data_plane            a broker without sockets; requests and responses pass the codec
     faulty_storage        a disk that crashes, tears a write, fills up or fails where a test says so
     remembering_storage   a disk that can build every state that a crash may leave
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from wirekafka.testing.async_broker import AsyncEmbeddedBroker, Snapshot, open_embedded
     from wirekafka.testing.cluster import open_cluster
     from wirekafka.testing.embedded import EmbeddedBroker
+    from wirekafka.testing.embedded_cluster import EmbeddedCluster
     from wirekafka.testing.groups import GroupView, MemberView
     from wirekafka.testing.stored_records import StoredRecord
 
@@ -28,6 +30,7 @@ _HOMES = {
     "AdvancingClock": "advancing_clock",
     "AsyncEmbeddedBroker": "async_broker",
     "EmbeddedBroker": "embedded",
+    "EmbeddedCluster": "embedded_cluster",
     "GroupView": "groups",
     "MemberView": "groups",
     "Snapshot": "async_broker",
@@ -40,6 +43,7 @@ __all__ = [
     "AdvancingClock",
     "AsyncEmbeddedBroker",
     "EmbeddedBroker",
+    "EmbeddedCluster",
     "GroupView",
     "MemberView",
     "Snapshot",

@@ -266,6 +266,19 @@ class AsyncEmbeddedBroker:
         await _wait(look, lambda: _describe(last[0]), what, timeout_s)
         return last[0]
 
+    async def describe(self) -> str:
+        """Returns the topics and groups in one paragraph, for the report of a failed test."""
+        topics = [
+            f"{topic.name} ({', '.join(str(each.log.log_end_offset - each.log.log_start_offset) for each in topic.partitions)})"
+            for topic in self.broker.topics
+        ]
+        groups = [_describe(group) for group in await self.groups()]
+        return (
+            f"The broker at {self.bootstrap} has "
+            + (f"these topics, with the records of each partition: {', '.join(sorted(topics))}. " if topics else "no topics. ")
+            + (f"Groups: {'. '.join(groups)}." if groups else "It has no groups.")
+        )
+
     # Time
 
     async def advance(self, seconds: float) -> None:
@@ -331,9 +344,14 @@ def make_root(storage: str) -> str:
     """
     if storage not in ("disk", "memory"):
         raise ValueError(f"storage is 'disk' or 'memory', not {storage!r}")
-    if storage == "memory" and not os.access(MEMORY, os.W_OK):
+    if storage == "memory" and not has_memory():
         raise ValueError(f"storage='memory' needs a file system in memory at {MEMORY}; use storage='disk'")
     return tempfile.mkdtemp(prefix="wirekafka-", dir=MEMORY if storage == "memory" else None)
+
+
+def has_memory() -> bool:
+    """Whether there is a file system in memory."""
+    return os.access(MEMORY, os.W_OK)
 
 
 def kafka_settings(settings: Mapping[str, object]) -> dict[str, str]:

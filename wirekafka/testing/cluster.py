@@ -20,6 +20,7 @@ import trio
 
 from wirekafka.config import BrokerConfig
 from wirekafka.server.running import RunningBroker, open_broker
+from wirekafka.zookeeper.layout import paths
 from wirekafka.zookeeper.model.server import ModelServer
 from wirekafka.zookeeper.server import serve_model
 
@@ -52,7 +53,7 @@ class TestCluster:
     """A cluster whose brokers a test stops and starts.
 
     Attributes:
-        zookeeper: the znodes; `expire_session` ends the session of a broker, for example.
+        zookeeper: the znodes and sessions.
         connect: the address of ZooKeeper, as in `zookeeper.connect`.
         brokers: the brokers that run, by id; the first id is 1.
     """
@@ -101,6 +102,18 @@ class TestCluster:
         life.scope.cancel()
         await life.has_ended.wait()
 
+    def expire_session(self, broker_id: int) -> None:
+        """Ends the session of a broker with ZooKeeper: the others take it for dead until it registers again.
+
+        Raises:
+            KeyError: the broker is not registered.
+        """
+        chroot = self.connect[self.connect.index("/") :]
+        registered = self.zookeeper.tree.find(chroot + paths.broker(broker_id))
+        if registered is None:
+            raise KeyError(broker_id)
+        self.zookeeper.expire_session(registered.ephemeral_owner)
+
     async def _run(self, broker_id: int, task_status: trio.TaskStatus[RunningBroker]) -> None:
         life = self._lives[broker_id] = _Life()
         try:
@@ -130,8 +143,8 @@ async def open_cluster(
 
     Args:
         path: a directory for the data; each broker has a folder in it.
-        settings: settings of all brokers, which override those of this module. Internal topics have as many replicas as there
-            are brokers, at most three.
+        settings: settings of all brokers, which override those of this module. Topics have as many replicas as there are
+            brokers, at most three, unless a client says how many.
 
     Raises:
         ConfigError: a setting is wrong, in an exception group.
@@ -141,6 +154,7 @@ async def open_cluster(
     """
     replicas = str(min(3, broker_count))
     factors = {
+        "default.replication.factor": replicas,
         "offsets.topic.replication.factor": replicas,
         "transaction.state.log.replication.factor": replicas,
         "transaction.state.log.min.isr": str(min(2, broker_count)),

@@ -240,6 +240,10 @@ class EmbeddedBroker:
         wait = partial(AsyncEmbeddedBroker.wait_for_committed, partition=partition, timeout_s=timeout_s)
         return self.call(wait, group_id, topic, offset)
 
+    def describe(self) -> str:
+        """Returns the topics and groups in one paragraph, for the report of a failed test."""
+        return self.call(AsyncEmbeddedBroker.describe)
+
 
 async def _bootstrap(broker: AsyncEmbeddedBroker) -> str:
     return broker.bootstrap
