@@ -41,6 +41,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         type=float,
         help="how long each test that kills at random goes on killing; without it as long as CI has time for",
     )
+    parser.addoption("--faults", type=int, help="how many random faults a cluster gets; without it as many as CI has time for")
+    parser.addoption("--fault-seed", type=int, help="chooses the random faults; without it each run has other ones")
+    parser.addoption("--fault-brokers", type=int, default=3, help="how many brokers the cluster with random faults has")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -67,6 +67,7 @@ class Broker:
         bootstrap: HOST:PORT of its listener while it runs.
         ready_line: the line that it printed when it was ready.
         data_dir: the directory of its partitions; it remains after a stop, so that the broker can be started again.
+        prefix: precedes the command line, for example to run the process in a network namespace.
         keeps_address: whether a start after the first one uses the same address. The address is then on a random loopback
             host (Linux has 127.0.0.0/8), so that no other process takes the port while the broker is down.
     """
@@ -83,6 +84,7 @@ class Broker:
         self.advertised = advertised
         self.keeps_address = keeps_address
         self.host = random_loopback_host() if keeps_address else "127.0.0.1"
+        self.prefix: tuple[str, ...] = ()
         self.process: subprocess.Popen[str] | None = None
         self.bootstrap = ""
         self.ready_line = ""
@@ -169,7 +171,7 @@ class Broker:
         self.data_dir.mkdir(parents=True, exist_ok=True)
         with self.log_path.open("ab") as log:
             self.process = subprocess.Popen(
-                command,
+                [*self.prefix, *command],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=log,

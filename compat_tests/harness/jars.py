@@ -12,7 +12,7 @@ import hashlib
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -59,6 +59,11 @@ def made_once(target: Path, make: Callable[[Path], None]) -> Path:
     return target
 
 
+def digest_of(sources: Iterable[Path]) -> str:
+    """Returns a name for what is made from these files."""
+    return hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()[:12]
+
+
 @cache
 def jars(profile: str) -> Path:
     """Returns the directory with the jars of one profile of the pom."""
@@ -77,7 +82,7 @@ def jars(profile: str) -> Path:
 def classes(programs: tuple[str, ...], profile: str) -> Path:
     """Returns the classes of the programs in `java/src/`, compiled together against the jars of the profile."""
     sources = [path for program in programs for path in sorted((SOURCES / program).glob("*.java"))]
-    digest = hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()[:12]
+    digest = digest_of(sources)
 
     def build(target: Path) -> None:
         files = [str(path) for path in sources]

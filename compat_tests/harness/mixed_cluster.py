@@ -27,6 +27,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from compat_tests.harness import jars
 from compat_tests.harness.broker import Broker, Wirekafka, random_loopback_host
+from compat_tests.harness.networks import ZOOKEEPER, Machine, Network
 from compat_tests.harness.waiting import wait_until
 from compat_tests.harness.zookeeper import KafkaOfZooKeeper, ZooKeeper, zookeeper
 
@@ -104,11 +105,17 @@ class MixedCluster:
     """
 
     def __init__(
-        self, directory: Path, server: ZooKeeper, settings: Mapping[str, str], kinds: Mapping[int, type[AnyMember]]
+        self,
+        directory: Path,
+        server: ZooKeeper,
+        settings: Mapping[str, str],
+        kinds: Mapping[int, type[AnyMember]],
+        machines: Mapping[int, Machine] = {},
     ) -> None:
         self.zookeeper = server
         self._directory = directory
         self._settings = SETTINGS | dict(settings)
+        self._machines = machines
         self.brokers: dict[int, Broker] = {number: self._make(number, kind) for number, kind in kinds.items()}
 
     def _make(self, number: int, kind: type[AnyMember], address: str = "") -> Broker:
@@ -121,6 +128,8 @@ class MixedCluster:
         made.keeps_address = True
         made.settings = {**made.settings, "broker.rack": rack_of(number)}
         made.host = address.rpartition(":")[0] or random_loopback_host()
+        if number in self._machines:
+            made.host, made.prefix = self._machines[number].host, self._machines[number].prefix
         made.bootstrap = address
         return made
 
@@ -366,15 +375,18 @@ def mixed_cluster(
     kinds: Mapping[int, type[AnyMember]] = KINDS,
     *,
     starts_jvm_first: bool = True,
+    network: Network | None = None,
 ) -> Iterator[MixedCluster]:
     """Runs a cluster, and kills all of it at the end.
 
     Args:
         kinds: the kind of each broker, by id.
         starts_jvm_first: whether the brokers of Apache Kafka start first, so that one of them is the controller.
+        network: has a machine for ZooKeeper and for each broker, by id; without one all run on loopback.
     """
-    with zookeeper(directory) as server:
-        cluster = MixedCluster(directory, server, settings, kinds)
+    machines = {} if network is None else {number: network.machines[str(number)] for number in kinds}
+    with zookeeper(directory, None if network is None else network.machines[ZOOKEEPER]) as server:
+        cluster = MixedCluster(directory, server, settings, kinds, machines)
         jvm = [broker for broker in cluster.brokers.values() if isinstance(broker, JvmMember)]
         others = [broker for broker in cluster.brokers.values() if broker not in jvm]
         try:

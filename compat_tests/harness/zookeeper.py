@@ -16,12 +16,16 @@ from pathlib import Path
 
 from compat_tests.harness import jars
 from compat_tests.harness.broker import OlderApacheKafka, random_loopback_host
+from compat_tests.harness.networks import Machine
 from compat_tests.harness.waiting import wait_until
 
 LOGGING = f"-Dlog4j.configuration=file:{jars.HERE / 'java' / 'log4j.properties'}"
 READY_TIMEOUT_S = 120.0
 TICK_MS = 100
 """ZooKeeper grants session timeouts of 2 to 20 ticks; the configuration here grants up to 40,000 ms."""
+
+PORT_IN_NAMESPACE = 2181
+"""No other process listens in the network namespace of the server."""
 
 SERVING = b"Zookeeper version"
 """The first words of the answer to `srvr` of a server that serves."""
@@ -33,14 +37,13 @@ class ZooKeeper:
     The address is on a random loopback host (Linux has 127.0.0.0/8), so that no other process takes the port meanwhile.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, machine: Machine | None = None) -> None:
         self.log_path = directory / "zookeeper.log"
         self._properties = directory / "zoo.cfg"
         self._process: subprocess.Popen[bytes] | None = None
-        host = random_loopback_host()
-        with socket.socket() as probe:
-            probe.bind((host, 0))
-            self._address = host, probe.getsockname()[1]
+        self._prefix = () if machine is None else machine.prefix
+        self._address = _free_loopback_address() if machine is None else (machine.host, PORT_IN_NAMESPACE)
+        host = self._address[0]
         settings = {
             "dataDir": str(directory / "data"),
             "clientPortAddress": host,
@@ -63,7 +66,9 @@ class ZooKeeper:
         main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
         command = jars.java_command(jars.OLDER_KAFKA, main, heap_mib=96, flags=(LOGGING,))
         with self.log_path.open("ab") as log:
-            self._process = subprocess.Popen([*command, str(self._properties)], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            self._process = subprocess.Popen(
+                [*self._prefix, *command, str(self._properties)], stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
         wait_until(self._is_serving, timeout_s=READY_TIMEOUT_S, what="ZooKeeper serves")
 
     def _is_serving(self) -> bool:
@@ -101,10 +106,21 @@ class ZooKeeper:
         self._process.send_signal(number)
 
 
+def _free_loopback_address() -> tuple[str, int]:
+    host = random_loopback_host()
+    with socket.socket() as probe:
+        probe.bind((host, 0))
+        return host, probe.getsockname()[1]
+
+
 @contextlib.contextmanager
-def zookeeper(directory: Path) -> Iterator[ZooKeeper]:
-    """Yields a running ZooKeeper, and kills it at the end."""
-    server = ZooKeeper(directory)
+def zookeeper(directory: Path, machine: Machine | None = None) -> Iterator[ZooKeeper]:
+    """Yields a running ZooKeeper, and kills it at the end.
+
+    Args:
+        machine: where it runs; on loopback if it is None.
+    """
+    server = ZooKeeper(directory, machine)
     try:
         server.start()
         yield server
