@@ -59,7 +59,7 @@ def states(desk: Desk) -> list[SessionState]:
 
 def break_socket(desk: Desk) -> None:
     """Breaks the connection at once, without the loop."""
-    desk.client._client._connection._socket.shutdown(socket.SHUT_RDWR)  # type: ignore[attr-defined]
+    desk.client._client._connection._socket._socket.shutdown(socket.SHUT_RDWR)  # type: ignore[attr-defined]
 
 
 def test_chroot_that_is_missing_is_created(server_address: str | None) -> None:

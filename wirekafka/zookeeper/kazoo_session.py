@@ -24,6 +24,7 @@ import logging
 import socket
 import threading
 import time
+from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -35,12 +36,13 @@ import structlog
 import trio
 from kazoo.client import KazooClient
 from kazoo.exceptions import ConnectionClosedError, ZookeeperError
-from kazoo.handlers.threading import AsyncResult, SequentialThreadingHandler
+from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.protocol import serialization as records
 from kazoo.protocol.states import EventType, KazooState, KeeperState, WatchedEvent
 from kazoo.security import OPEN_ACL_UNSAFE
 
 from wirekafka.faults import isolate, log_once
+from wirekafka.zookeeper.buffered_socket import BufferedSocket
 from wirekafka.zookeeper.session import (
     Check,
     Children,
@@ -76,6 +78,9 @@ CLOSE_TIMEOUT_S = 5.0
 """How long the end of `open_kazoo_session` waits for ZooKeeper's answer. Without it the session ends by its timeout."""
 
 RECEIVE_BYTES = 4096
+
+CALLS_OF_A_TURN = 256
+"""The most results and events that the loop takes in one turn."""
 
 LOOP_CHECK_S = 1.0
 """How often kazoo's thread looks whether the client is closed, while it waits for a loop that hangs."""
@@ -151,15 +156,33 @@ def _check_port(host: str) -> None:
 
 
 class _LoopQueue:
-    """The queue of a handler: what is put into it is called on the loop, in the order of the puts."""
+    """The queue of a handler: what is put into it is called on the loop, in the order of the puts, many calls in one turn."""
 
     def __init__(self, token: trio.lowlevel.TrioToken) -> None:
         self._token = token
+        self._calls: deque[Callable[[], object]] = deque()
+        self._is_turn_due = False
 
     def put(self, call: Callable[[], object]) -> None:
         """Calls `call` on the loop, from any thread. Does nothing after the end of the loop."""
+        self._calls.append(call)
+        if not self._is_turn_due:
+            self._ask_for_turn()
+
+    def _ask_for_turn(self) -> None:
+        self._is_turn_due = True
         with suppress(trio.RunFinishedError):
-            self._token.run_sync_soon(_call_isolated, call)
+            self._token.run_sync_soon(self._take_turn)
+
+    def _take_turn(self) -> None:
+        # Before the calls: what is put from now on asks for the next turn, or this turn takes it.
+        self._is_turn_due = False
+        for _ in range(CALLS_OF_A_TURN):
+            if not self._calls:
+                return
+            _call_isolated(self._calls.popleft())
+        if self._calls:
+            self._ask_for_turn()
 
 
 def _call_isolated(call: Callable[[], object]) -> None:
@@ -167,11 +190,37 @@ def _call_isolated(call: Callable[[], object]) -> None:
         call()
 
 
+class _Result:
+    """The result of one request; kazoo's thread sets it, and then the queue calls back.
+
+    kazoo's own class has a lock and a condition for waiting threads, which take longer than the rest.
+    """
+
+    __slots__ = ("_finish", "_queue", "exception", "value")
+
+    def __init__(self, queue: _LoopQueue, finish: Callable[[_Result], object]) -> None:
+        self.value: Any = None
+        self.exception: Exception | None = None
+        self._queue = queue
+        self._finish = finish
+
+    def set(self, value: object = None) -> None:
+        """Takes the value."""
+        self.value = value
+        self._queue.put(partial(self._finish, self))
+
+    def set_exception(self, exception: Exception) -> None:
+        """Takes the error."""
+        self.exception = exception
+        self._queue.put(partial(self._finish, self))
+
+
 class _WakeUp:
     """Both ends of kazoo's wake-up of its thread: readable while requests wait.
 
     kazoo itself sends one byte for each request over a pair of sockets. The pair holds some 280 bytes, and then the send blocks
     until kazoo's thread has read one. So the loop would wait for a thread that may be waiting for ZooKeeper, or for the loop.
+    Here one byte wakes the thread for all requests that wait.
 
     Args:
         has_requests: whether requests wait. kazoo adds a request before it sends the byte, and removes it before it reads one.
@@ -179,6 +228,8 @@ class _WakeUp:
 
     def __init__(self, has_requests: Callable[[], bool]) -> None:
         self._has_requests = has_requests
+        self._is_awake = False
+        """Whether a byte is on its way."""
         self._reader, self._writer = socket.socketpair()
         self._reader.setblocking(False)
         self._writer.setblocking(False)
@@ -188,7 +239,10 @@ class _WakeUp:
         return self._reader.fileno()
 
     def send(self, data: bytes) -> None:
-        """Wakes the thread. If the pair is full, the thread is already awake."""
+        """Wakes the thread, unless it is awake."""
+        if self._is_awake:
+            return
+        self._is_awake = True
         with suppress(BlockingIOError):
             self._writer.send(data)
 
@@ -198,7 +252,8 @@ class _WakeUp:
             return
         with suppress(BlockingIOError):
             self._reader.recv(RECEIVE_BYTES)
-        if self._has_requests():  # the request was added meanwhile, and its byte may be among those that were read
+        self._is_awake = False
+        if self._has_requests():  # the request was added meanwhile, when a byte seemed to be on its way
             self.send(b"\0")
 
     def close(self) -> None:
@@ -269,14 +324,38 @@ class _TrioHandler(SequentialThreadingHandler):
 
     def create_connection(self, *args: Any, **kwargs: Any) -> Any:
         """Connects to one of the hosts, in a share of the session's timeout, so that there is time for the other hosts."""
-        return super().create_connection(*args, **{**kwargs, "timeout": self._connect_timeout_s})
+        return BufferedSocket(super().create_connection(*args, **{**kwargs, "timeout": self._connect_timeout_s}))
 
-    def select(self, *args: Any, **kwargs: Any) -> Any:
-        """Waits for the socket. After a wait without a result kazoo sends a ping, so that wait ends with the loop's answer."""
-        ready = super().select(*args, **kwargs)
-        if not any(ready):
+    def select(self, readers: list[Any], writers: list[Any], others: list[Any], timeout_s: float | None = None) -> Any:
+        """Waits for the socket. After a wait without a result kazoo sends a ping, so that wait ends with the loop's answer.
+
+        Args:
+            readers: the `BufferedSocket`, and the `_WakeUp` while kazoo waits for requests too.
+            writers: the `BufferedSocket`, or nothing.
+            others: nothing.
+        """
+        if writers:
+            [connection] = writers
+            connection.wait_until_not_full(timeout_s)
+            writers = [] if connection.is_full else writers
+            return [], writers, others
+        ready = self._until_readable(*readers, timeout_s=timeout_s)
+        if not ready:
             self._wait_for_loop()
-        return ready
+        return ready, writers, others
+
+    def _until_readable(
+        self, connection: BufferedSocket, wake_up: _WakeUp | None = None, *, timeout_s: float | None
+    ) -> list[BufferedSocket | _WakeUp]:
+        """Returns what can be read. Requests are collected first, and then sent together."""
+        awake: list[BufferedSocket | _WakeUp] = [wake_up] if wake_up is not None and self._has_requests() else []
+        if not awake and connection.pending():
+            connection.flush()
+        elif not awake:
+            descriptors = [] if wake_up is None else [wake_up.fileno()]
+            if connection.wait_until_received(descriptors, timeout_s) and wake_up is not None:
+                awake = [wake_up]
+        return [connection, *awake] if connection.pending() else awake
 
     def _wait_for_loop(self) -> None:
         answered = threading.Event()
@@ -442,11 +521,9 @@ class KazooSession:
         with self._lock:
             is_sent = self._connection_number == self._known_connection and not self._is_closing
             if is_sent:
-                result = self._handler.async_result()
+                result = _Result(self._handler.completion_queue, partial(self._on_result, request))
                 self._client._call(_record_of(operation, chroot, self._on_watch), result)  # noqa: SLF001 - docstring of the module
-        if is_sent:
-            result.rawlink(partial(self._on_result, request))
-        else:
+        if not is_sent:
             self._handler.completion_queue.put(partial(self._finish, request, self._refusal()))
 
     def _refusal(self) -> ZooKeeperError:
@@ -536,7 +613,7 @@ class KazooSession:
             with isolate("A listener to the watches of ZooKeeper failed"):
                 listener(told)
 
-    def _on_result(self, request: _Request, result: AsyncResult) -> None:
+    def _on_result(self, request: _Request, result: _Result) -> None:
         self._finish(request, _outcome_of(request, result))
 
     def _finish(self, request: _Request, outcome: object) -> None:
@@ -600,7 +677,7 @@ def _write_record_of(operation: Write, chroot: str, create: Any) -> Any:
             assert_never(operation)
 
 
-def _outcome_of(request: _Request, result: AsyncResult) -> object:
+def _outcome_of(request: _Request, result: _Result) -> object:
     """Returns the result or the error of a request, as the port has it."""
     operation = request.operation
     error = result.exception
