@@ -21,9 +21,11 @@ from wirekafka.config import BrokerConfig
 from wirekafka.coordinator.reply_gate import ReplyGate
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.log.manager import LogManager
+from wirekafka.log.storage import Storage
 from wirekafka.metadata import producer_ids
 from wirekafka.metadata.features import TRANSACTION_VERSION
 from wirekafka.metadata.producer_ids import ProducerIds
+from wirekafka.metadata.takeover import check_is_no_member
 from wirekafka.names import GROUP_METADATA_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_STATE_TOPIC
 from wirekafka.pending import Work
 from wirekafka.replication.fetch_sessions import FetchSessions
@@ -142,11 +144,13 @@ class Broker:
 
         Raises:
             DirectoryLockedError: another broker holds a directory.
-            KafkaError: KAFKA_STORAGE_ERROR if the data cannot be read.
+            KafkaError: KAFKA_STORAGE_ERROR if the data cannot be read; INVALID_CONFIG if a directory belongs to a member of a
+                cluster.
             OSError: a directory cannot be created or read.
 
         Cancellation: everything that was opened is closed.
         """
+        check_is_no_member(config, Storage())
         logs = await LogManager.open(config, clock)
         try:
             broker = cls(config, clock, logs, open_hosted_topics(config, logs))
