@@ -26,13 +26,10 @@ from wirekafka.config import BrokerConfig, ConfigError, LogConfig
 from wirekafka.config.broker_table import BROKER_SETTINGS
 from wirekafka.config.group_table import check_group
 from wirekafka.errors import ErrorCode, KafkaError
-from wirekafka.log.directory import read_owner
-from wirekafka.log.meta_properties import MetaPropertiesVersion
 from wirekafka.log.storage import Storage
 from wirekafka.metadata import producer_ids
 from wirekafka.metadata.features import METADATA_VERSION, supported_features
 from wirekafka.metadata.internal_topics import INTERNAL
-from wirekafka.metadata.journal import has_journal
 from wirekafka.metadata.kraft_log import (
     BROKER_RESOURCE,
     FOLDER,
@@ -105,31 +102,6 @@ class Takeover:
                 f"To start without these: --set wirekafka.takeover.without={flag}. docs/takeover.md says how to keep them",
             ]
         )
-
-
-def check_is_no_member(config: BrokerConfig, storage: Storage) -> None:
-    """Raises if the first data directory belongs to a member of a cluster with ZooKeeper, and no setting asks for a takeover.
-
-    A broker without ZooKeeper makes the directory its own before it knows the topics, and then no member can use it any more.
-    `zookeeper.connect` is easily forgotten.
-
-    Raises:
-        KafkaError: INVALID_CONFIG; KAFKA_STORAGE_ERROR, the owner of the directory cannot be read.
-        OSError: the directory cannot be read.
-    """
-    folder = config.log_dirs[0]
-    is_asked_for = config.get("wirekafka.takeover.settings") or SETTINGS in config.items("wirekafka.takeover.without")
-    if is_asked_for or has_journal(folder):
-        return
-    owner = read_owner(folder, storage)
-    if owner is None or owner.version is not MetaPropertiesVersion.V0:
-        return
-    message = (
-        f"{folder} belongs to broker {owner.node_id} of a cluster with ZooKeeper: start the broker with zookeeper.connect. The "
-        "last broker of a cluster becomes a single node by `wirekafka cluster leave`. To take over the topics of Apache Kafka "
-        "without their cluster, set wirekafka.takeover.settings (docs/takeover.md)"
-    )
-    raise KafkaError(ErrorCode.INVALID_CONFIG, message)
 
 
 def take_over(folders: Mapping[str, Folders], config: BrokerConfig, storage: Storage, store: MetadataStore) -> None:
