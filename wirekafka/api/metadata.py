@@ -23,6 +23,8 @@ Differs from Apache Kafka:
     its leader. Without `zookeeper.connect`, its leader epoch does not change, because no other broker is elected.
     A request creates topics only up to 10,000 metadata records; its other unknown topics get UNKNOWN_TOPIC_OR_PARTITION, and are
     created by the client's next request. A topic that another request is creating gets LEADER_NOT_AVAILABLE.
+    A topic that ZooKeeper had when the broker started gets LEADER_NOT_AVAILABLE until the controller has told the broker about
+    its partitions. Apache Kafka answers UNKNOWN_TOPIC_OR_PARTITION, by which librdkafka takes the topic for deleted.
 """
 
 from __future__ import annotations
@@ -183,6 +185,8 @@ def _in_cluster_by_name(
             described.append(_unavailable(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
         elif found is not None:
             described.append((yield from _describe_image(member.image, found, call)))
+        elif name in member.image.untold:
+            described.append(_unavailable(name, ErrorCode.LEADER_NOT_AVAILABLE))
         else:
             described.append(_missing(broker, call, name))
             if described[-1].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:

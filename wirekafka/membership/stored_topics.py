@@ -1,7 +1,8 @@
-"""The partition counts of the internal topics, as ZooKeeper has them at the start.
+"""The names of all topics, and the partition counts of the internal topics, as ZooKeeper has them at the start.
 
 A coordinator finds the partition of a group by the number of partitions. Before the first UpdateMetadata, or if it leaves out
 partitions that have never had a leader, the image has another number, and the broker would look for a group in a wrong partition.
+By the names the broker knows that a topic exists which the controller has not told it yet.
 
 Source: kafka.server.KafkaServer.startup; kafka.zk.KafkaZkClient.getTopicPartitionCount.
 """
@@ -15,9 +16,19 @@ from wirekafka.names import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from wirekafka.zookeeper.layout import paths
 from wirekafka.zookeeper.layout.content import MalformedZnodeError
 from wirekafka.zookeeper.layout.topics import TopicAssignment
-from wirekafka.zookeeper.session import GetData
+from wirekafka.zookeeper.session import GetChildren, GetData
 
 log = structlog.get_logger(__name__)
+
+
+async def read_topic_names(zookeeper: RetryingClient) -> set[str]:
+    """Returns the names of all topics.
+
+    Raises:
+        ZooKeeperError: ZooKeeper refuses the request.
+    """
+    found = await zookeeper.find(GetChildren(paths.TOPICS))
+    return set() if found is None else set(found.names)
 
 
 async def read_partition_counts(zookeeper: RetryingClient) -> dict[str, int]:

@@ -131,6 +131,7 @@ class ClusterImage:
         topics: the topics, by name.
         by_id: the topics that have ids, by id.
         stored_counts: the partition counts of topics that ZooKeeper had at the start, before the controller tells them.
+        untold: the topics that ZooKeeper had at the start, until a request with partitions was taken to its end.
         on_brokers_change: called after the live brokers or the controller have changed.
         before_topic_change: called before partitions of a topic are taken.
         on_topic_change: called after partitions of a topic have changed, or the topic was deleted.
@@ -145,6 +146,7 @@ class ClusterImage:
         self.topics: dict[str, TopicImage] = {}
         self.by_id: dict[bytes, TopicImage] = {}
         self.stored_counts: dict[str, int] = {}
+        self.untold: set[str] = set()
         self.on_brokers_change: list[Callable[[], object]] = []
         self.before_topic_change: list[BeforeTopicChange] = []
         self.on_topic_change: list[OnTopicChange] = []
@@ -179,6 +181,7 @@ class ClusterImage:
 
         if request.topic_states or ungrouped:
             self.whole_epoch = request.controller_epoch
+            self.untold.clear()
 
     def _prepare(self, name: str, topic_id: bytes, taken: dict[int, PartitionImage]) -> Work[None]:
         """Lets others make in steps what they need for the partitions of a topic, which are then taken in one step."""
@@ -255,6 +258,7 @@ class ClusterImage:
 
     def _remove(self, topic: TopicImage) -> None:
         self.stored_counts.pop(topic.name, None)
+        self.untold.discard(topic.name)
         self.topics.pop(topic.name, None)
         self._forget_id(topic)
 

@@ -43,7 +43,7 @@ from wirekafka.membership.peers import Peers
 from wirekafka.membership.producer_id_blocks import ProducerIdBlocks, ZooKeeperBlocks
 from wirekafka.membership.registration import Registration
 from wirekafka.membership.retrying_client import RetryingClient
-from wirekafka.membership.stored_topics import read_partition_counts
+from wirekafka.membership.stored_topics import read_partition_counts, read_topic_names
 from wirekafka.membership.supervision import keep
 from wirekafka.metadata.image import ClusterImage
 from wirekafka.names import TopicPartition
@@ -142,6 +142,7 @@ async def _read_cluster(zookeeper: RetryingClient, config: BrokerConfig, clock: 
         cluster_id = await join_cluster(zookeeper, new_id, None if owner is None else owner.cluster_id)
         image = ClusterImage()
         image.stored_counts = await read_partition_counts(zookeeper)
+        image.untold = await read_topic_names(zookeeper)
         topics = open_member_topics(config, image)
         configs = ClusterConfigs(zookeeper, config, topics, finish, clock.now_ms)
         features = FeatureWatch(zookeeper, topics.cluster_features)

@@ -138,6 +138,20 @@ def test_metadata_asks_the_controller_for_a_topic_that_does_not_exist(tmp_path: 
     run(body, tmp_path)
 
 
+def test_metadata_of_a_topic_that_the_controller_has_not_told_yet_asks_for_patience(tmp_path: Path) -> None:
+    async def body(caller: Caller) -> None:
+        member = join(caller)
+        member.image.untold = {"flights", "cities"}
+        early = ErrorCode.LEADER_NOT_AVAILABLE
+        assert [each.error_code for each in ask_metadata(caller, "flights", "cities").topics] == [early, early]
+        assert member.asked == []
+        member.tell(topic("flights", 1))
+        told = [ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+        assert [each.error_code for each in ask_metadata(caller, "flights", "cities").topics] == told
+
+    run(body, tmp_path)
+
+
 def test_metadata_asks_for_no_topic_that_the_client_does_not_want(tmp_path: Path) -> None:
     async def body(caller: Caller) -> None:
         member = join(caller)

@@ -2,7 +2,7 @@
 
 import structlog.testing
 
-from wirekafka.membership.stored_topics import read_partition_counts
+from wirekafka.membership.stored_topics import read_partition_counts, read_topic_names
 from wirekafka.metadata.image import ClusterImage, TopicImage
 from wirekafka.names import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from wirekafka.tests.membership.zookeeper import Stage, play
@@ -16,6 +16,16 @@ def test_counts_are_those_of_the_assignments_that_exist() -> None:
         assignment = TopicAssignment(bytes(16), {index: ReplicaAssignment((1, 2)) for index in range(13)})
         await stage.zookeeper.create_persistent(paths.topic(GROUP_METADATA_TOPIC), assignment.write())
         assert await read_partition_counts(stage.zookeeper) == {GROUP_METADATA_TOPIC: 13}
+
+    play(act)
+
+
+def test_names_are_those_of_all_topics_that_exist() -> None:
+    async def act(stage: Stage) -> None:
+        assert await read_topic_names(stage.zookeeper) == set()
+        for name in ("t", GROUP_METADATA_TOPIC):
+            await stage.zookeeper.create_persistent(paths.topic(name), b"{}")
+        assert await read_topic_names(stage.zookeeper) == {"t", GROUP_METADATA_TOPIC}
 
     play(act)
 

@@ -106,6 +106,15 @@ def test_image_has_all_topics_once_a_request_with_partitions_is_taken_to_its_end
     assert image.has_all_topics
 
 
+def test_topics_that_the_controller_has_not_told_are_untold_until_a_request_with_partitions_is_taken_to_its_end() -> None:
+    image = ClusterImage()
+    image.untold = {"t", "deleted"}
+    list(image.update(request()))
+    assert image.untold == {"t", "deleted"}
+    assert [set(image.untold) for _ in image.update(request(state(0)))] == [{"t", "deleted"}]
+    assert image.untold == set()
+
+
 def test_image_has_all_topics_of_a_new_controller_once_that_has_told_partitions() -> None:
     image = updated(request(state(0)), request(brokers=[broker(1)], epoch=2))
     assert not image.has_all_topics
