@@ -218,7 +218,8 @@ class ClusterFaults:
 
     def elect(self) -> str:
         """Elects the preferred leaders of all partitions."""
-        self._persistently(lambda: self.cluster.admin().elect_leaders(ElectionType.PREFERRED).result(15))
+        admin = self.cluster.admin()
+        self._persistently(lambda: admin.elect_leaders(ElectionType.PREFERRED).result(15))
         return "all partitions"
 
     def reassign(self) -> str:
