@@ -140,14 +140,18 @@ class RecordedLoad:
 
     def start(self, partition_count: int, bootstrap: list[str]) -> None:
         """Starts the process."""
-        self.history_path.touch()
-        self._history = self.history_path.open(encoding="utf-8")
+        self.follow()
         arguments = [str(self.history_path), str(partition_count), *bootstrap]
         with self.log_path.open("ab") as log:
             self.process = subprocess.Popen(
                 [*self.command, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True
             )
         threading.Thread(target=self._await_stop, daemon=True).start()
+
+    def follow(self) -> None:
+        """Opens the history, which the process writes."""
+        self.history_path.touch()
+        self._history = self.history_path.open(encoding="utf-8")
 
     def _await_stop(self) -> None:
         assert self.process is not None and self.process.stdout is not None
