@@ -31,6 +31,9 @@ pytestmark = [pytest.mark.java, pytest.mark.xdist_group("faults"), pytest.mark.t
 DEFAULT_COUNT = 5
 PARTITION_COUNT = 3
 SESSION_TIMEOUT_S = 4.0
+MORE_TIMEOUT_S = 150.0
+"""A transactional producer of librdkafka that hangs is replaced after about 70 s."""
+
 GAP_S = 45.0
 """A partition is asked to take records a second after the session of its leader has ended. A busy machine needs more."""
 
@@ -111,7 +114,7 @@ def make_faults(faults: ClusterFaults, loads: Loads, count: int) -> None:
         print(fault(), end="; ", flush=True)
         begin = time.monotonic()
         faults.until_in_sync()
-        loads.until_more(120, 2)
+        loads.until_more(MORE_TIMEOUT_S, 2)
         heals[fault.__name__].append(time.monotonic() - begin)
         gaps[fault.__name__].append(loads.longest_gap_s())
         by_load = ", ".join(f"{name} {gap:.1f}" for name, gap in loads.longest_gaps_s().items())
