@@ -6,6 +6,7 @@ Behaviour:
     acknowledgements of a partition are applied together or not at all: INVALID_RECORD_STATE if the member no longer has one of
     the records; INVALID_REQUEST for ranges out of order, for unknown types, and for records that were never acquired. The
     response is sent after the new state is written.
+    In a cluster, NOT_LEADER_OR_FOLLOWER comes with the leader of the partition and its address (KIP-951).
     The session's epoch must be the next one: SHARE_SESSION_NOT_FOUND, INVALID_SHARE_SESSION_EPOCH. Epoch -1 ends the session, and
     releases the records that the member still has.
 
@@ -13,7 +14,7 @@ Versions:
     1: as described (KIP-932). 2: renewal, and the lock's duration in the answer (KIP-1222).
 
 Differs from Apache Kafka:
-    With an error, `current_leader` is -1 (no leader). Apache Kafka leaves it at 0, and some clients then look for broker 0.
+    With another error, `current_leader` is -1 (no leader). Apache Kafka leaves it at 0, and some clients then look for broker 0.
     Version 0, of an early preview that Apache Kafka 4 does not serve, is not served.
     The group's start offset moves, and is written, with the acknowledgement that allows it. Apache Kafka moves it with the next
     one.
@@ -26,6 +27,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated, Any
 
+from wirekafka.api.current_leader import UNKNOWN, current_leader
 from wirekafka.api.registry import Call, serves
 from wirekafka.coordinator.share_delivery.sessions import FINAL_EPOCH, INITIAL_EPOCH, PartitionKey, SessionKey
 from wirekafka.coordinator.share_delivery.share_partition import Acknowledgement, AcknowledgeType
@@ -121,17 +123,47 @@ def _acknowledged(broker: Broker, call: Call[ShareAcknowledgeRequest], key: Sess
     if request.share_session_epoch == FINAL_EPOCH:
         broker.share_groups.close_session(key)
     by_topic: dict[bytes, ShareAcknowledgeTopicResponse] = {}
+    hints = LeaderHints(broker, call)
     for (topic_id, index), error in errors.items():
         response = by_topic.setdefault(topic_id, ShareAcknowledgeTopicResponse(topic_id=topic_id, partitions=[]))
         data = PartitionData(partition_index=index)
         if error is not None:
             data.error_code, data.error_message = error.code, error.message
-            data.current_leader = LeaderIdAndEpoch(leader_id=-1, leader_epoch=-1)
+            data.current_leader = hints.leader_of((topic_id, index), error)
         response.partitions.append(data)
     return ShareAcknowledgeResponse(
         acquisition_lock_timeout_ms=broker.share_groups.partitions.limits(key.group_id).lock_duration_ms,
         responses=list(by_topic.values()),
+        node_endpoints=hints.node_endpoints,
     )
+
+
+class LeaderHints:
+    """The leaders that a response names, so that the client finds the partitions that this broker does not lead.
+
+    Source: KafkaApis.processShareAcknowledgeResponse, processShareFetchResponse.
+    """
+
+    def __init__(self, broker: Broker, call: Call[Any]) -> None:
+        self._broker = broker
+        self._listener = call.client.listener
+        self._nodes: dict[int, NodeEndpoint] = {}
+
+    @property
+    def node_endpoints(self) -> list[NodeEndpoint]:
+        """The addresses of the leaders that were named."""
+        return list(self._nodes.values())
+
+    def leader_of(self, partition: PartitionKey, error: KafkaError) -> LeaderIdAndEpoch:
+        """Returns what the response says of the leader of a partition that has an error; -1 if it says nothing."""
+        found, member = UNKNOWN, self._broker.member
+        if member is not None and error.code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
+            topic = member.image.by_id.get(partition[0])
+            found = UNKNOWN if topic is None else current_leader(self._broker, member, self._listener, topic.name, partition[1])
+        if found.node is not None:
+            node_id, host, port, rack = found.node
+            self._nodes[node_id] = NodeEndpoint(node_id=node_id, host=host, port=port, rack=rack)
+        return LeaderIdAndEpoch(leader_id=found.leader_id, leader_epoch=found.leader_epoch)
 
 
 def session_key(group_id: str | None, member_id: str | None) -> SessionKey:

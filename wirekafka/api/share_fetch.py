@@ -13,13 +13,14 @@ Behaviour:
     `max_wait_ms`. A record whose deliveries have reached half the limit is delivered together with fewer and fewer records, and
     the last time alone. After `share.delivery.count.limit` deliveries it is archived.
     With share.isolation.level=read_committed, records of aborted transactions are skipped, and records of open ones wait.
-    A partition that the group was never assigned gets UNKNOWN_SERVER_ERROR.
+    A partition that the group was never assigned gets UNKNOWN_SERVER_ERROR. In a cluster, NOT_LEADER_OR_FOLLOWER comes with the
+    leader of the partition and its address (KIP-951).
 
 Versions:
     1: as described (KIP-932). 2: `share_acquire_mode` (KIP-1206), `is_renew_ack` (KIP-1222).
 
 Differs from Apache Kafka:
-    With an error, `current_leader` is -1 (no leader). Apache Kafka leaves it at 0, and some clients then look for broker 0.
+    With another error, `current_leader` is -1 (no leader). Apache Kafka leaves it at 0, and some clients then look for broker 0.
     Version 0, of an early preview that Apache Kafka 4 does not serve, is not served.
     The start offset of a new group is written when the group first fetches from the partition. Apache Kafka writes it with the
     first acknowledgement. So a group that begins at the latest record misses no records if the broker restarts in between.
@@ -42,6 +43,7 @@ from wirekafka.api.list_offsets import TimestampSearch, TimestampSearches
 from wirekafka.api.registry import Call, serves
 from wirekafka.api.share_acknowledge import (
     AcknowledgeTopic,
+    LeaderHints,
     LeaderIdAndEpoch,
     NodeEndpoint,
     acknowledge_all,
@@ -161,7 +163,7 @@ def _fetch(broker: Broker, call: Call[ShareFetchRequest], key: SessionKey) -> Wo
     if session is None:
         broker.share_groups.close_session(key)
     if session is None or request.is_renew_ack:
-        return (yield from _response(broker, key, {}, errors))
+        return (yield from _response(broker, call, key, {}, errors))
     epoch = session.epoch
     is_new = request.share_session_epoch == INITIAL_EPOCH
     unknown, known = yield from _sorted_out(broker, call, session, request.share_session_epoch)
@@ -182,7 +184,7 @@ def _fetch(broker: Broker, call: Call[ShareFetchRequest], key: SessionKey) -> Wo
         if not wish.is_current():
             return ShareFetchResponse(error_code=ErrorCode.INVALID_SHARE_SESSION_EPOCH)
         found = unknown | {(name.topic_id, name.partition): fetched for name, fetched in result.items()}
-        return broker.slices.run(_response(broker, key, found, errors, session, is_new=is_new))
+        return broker.slices.run(_response(broker, call, key, found, errors, session, is_new=is_new))
 
     return (yield from _start(broker, wish, answer))
 
@@ -301,6 +303,7 @@ def _sorted_out(
 
 def _response(
     broker: Broker,
+    call: Call[ShareFetchRequest],
     key: SessionKey,
     found: dict[PartitionKey, Fetched],
     errors: dict[PartitionKey, KafkaError | None],
@@ -315,6 +318,7 @@ def _response(
         is_new: Whether the request opens the session: then everything is told.
     """
     by_topic: dict[bytes, ShareFetchableTopicResponse] = {}
+    hints = LeaderHints(broker, call)
     for number, partition in enumerate({**found, **errors}, 1):
         if number % ANSWERS_A_STEP == 0:
             yield
@@ -327,6 +331,8 @@ def _response(
             if is_news or is_new:
                 must_tell = True
                 _tell(data, fetched)
+                if fetched.error is not None:
+                    data.current_leader = hints.leader_of(partition, fetched.error)
         if not must_tell:
             continue
         if refusal is not None:
@@ -336,6 +342,7 @@ def _response(
     return ShareFetchResponse(
         acquisition_lock_timeout_ms=broker.share_groups.partitions.limits(key.group_id).lock_duration_ms,
         responses=list(by_topic.values()),
+        node_endpoints=hints.node_endpoints,
     )
 
 
@@ -347,4 +354,3 @@ def _tell(data: PartitionData, fetched: Fetched) -> None:
     ]
     if fetched.error is not None:
         data.error_code = fetched.error.code
-        data.current_leader = LeaderIdAndEpoch(leader_id=-1, leader_epoch=-1)

@@ -12,6 +12,7 @@ from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.log.timestamps import LIGHT_RECORDS
 from wirekafka.pending import Pending, Work, finish
 from wirekafka.tests.api.data_plane import NOW_MS, Caller, values_of, wait_for
+from wirekafka.tests.api.members import join, topic
 from wirekafka.tests.api.sharing import (
     ACCEPT,
     REJECT,
@@ -307,6 +308,31 @@ def test_partition_that_is_closed_with_the_broker_is_told_to_who_waits(tmp_path:
         assert topic is not None
         topic.partitions[0].close()
         assert partitions_of(await wait_for(pending))[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    run(body, tmp_path)
+
+
+def test_partition_of_another_leader_is_told_with_the_leader_s_address(tmp_path: Path) -> None:
+    async def body(caller: Caller) -> None:
+        cluster = join(caller)
+        features = cluster.topics.cluster_features
+        features.follow({name: levels.most for name, levels in features.supported.items()}, 1)
+        cluster.tell(topic("flights", 2, 3, -1))
+        member = Member(caller, joins=False)
+        response = await member.fetch(0, 1, 2)
+        data = partitions_of(response)
+        assert {each.error_code for each in data.values()} == {ErrorCode.NOT_LEADER_OR_FOLLOWER}
+        assert [(data[index].current_leader.leader_id, data[index].current_leader.leader_epoch) for index in range(3)] == [
+            (2, 5),
+            (3, 5),
+            (-1, 5),
+        ]
+        # Broker 3 does not listen where the client can reach it.
+        assert [(each.node_id, each.host, each.port) for each in response.node_endpoints] == [(2, "host2", 9002)]
+        acknowledged = member.acknowledge((0, 0, 0, [ACCEPT]))
+        leader = partitions_of(acknowledged)[0].current_leader
+        assert (leader.leader_id, leader.leader_epoch) == (2, 5)
+        assert [each.host for each in acknowledged.node_endpoints] == ["host2"]
 
     run(body, tmp_path)
 
