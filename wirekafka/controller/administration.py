@@ -285,7 +285,9 @@ def _plan(context: ControllerContext, topic: NewTopic, dice: Dice, *, has_config
         replicas = yield from in_slices(assigned)
     yield PAUSE
     topic_id = dice.topic_id()
-    content = TopicAssignment(topic_id, {index: ReplicaAssignment(each) for index, each in enumerate(replicas)}).write()
+    assignment = TopicAssignment(topic_id, {index: ReplicaAssignment(each) for index, each in enumerate(replicas)})
+    yield PAUSE
+    content = yield from assignment.writing()
     yield PAUSE
     configs = EntityConfigs(topic.configs).write()
     _check_size(len(content) + len(configs))
@@ -446,7 +448,7 @@ def _grown(
         raise deletion
     if deletion is not None or context.is_deleting(growth.name):
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic is queued for deletion.")
-    stored = _read_assignment(growth.name, topic.data)
+    stored = yield from _read_assignment(growth.name, topic.data)
     yield PAUSE
     existing = stored.partitions
     _check_growth(growth, existing)
@@ -454,15 +456,15 @@ def _grown(
     added = yield from _new_partitions(context, growth, existing)
     partitions = {**existing, **{index: ReplicaAssignment(each) for index, each in enumerate(added, len(existing))}}
     yield PAUSE
-    content = replace(stored, partitions=partitions).write()
+    content = yield from replace(stored, partitions=partitions).writing()
     yield PAUSE
     _check_size(len(content))
     return SetData(paths.topic(growth.name), content, topic.stat.version)
 
 
-def _read_assignment(name: str, data: bytes) -> TopicAssignment:
+def _read_assignment(name: str, data: bytes) -> Script[TopicAssignment]:
     try:
-        return TopicAssignment.read(name, data)
+        return (yield from TopicAssignment.reading(name, data))
     except MalformedZnodeError as error:
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)) from None
 

@@ -88,7 +88,7 @@ def look_at_partitions(context: ControllerContext, batch: RequestBatch, name: st
     if name not in context.topics:
         return
     [data] = yield [GetData(paths.topic(name), watch=True)]
-    stored = _read(name, data)
+    stored = yield from _read(name, data)
     if stored is None:
         return
     topic = context.topics[name]
@@ -128,7 +128,7 @@ def read_topics(context: ControllerContext, names: Collection[str]) -> Script[li
     topics: list[Topic] = []
     without_id: list[tuple[Topic, TopicAssignment]] = []
     for name, data in zip(names, found, strict=True):
-        stored = _read(name, data)
+        stored = yield from _read(name, data)
         if stored is not None:
             topic = Topic(name, stored.content.topic_id, stored.version, dict(stored.content.partitions))
             topics.append(topic)
@@ -139,14 +139,15 @@ def read_topics(context: ControllerContext, names: Collection[str]) -> Script[li
     return topics
 
 
-def _read(name: str, data: Data | ZooKeeperError) -> _Stored | None:
+def _read(name: str, data: Data | ZooKeeperError) -> Script[_Stored | None]:
     """Reads the znode of a topic; None if it does not exist, or the content is malformed."""
     if isinstance(data, ZooKeeperError):
         if data.code is not ZooKeeperErrorCode.NO_NODE:
             raise data
         return None
     try:
-        return _Stored(TopicAssignment.read(name, data.data), data.stat.version)
+        content = yield from TopicAssignment.reading(name, data.data)
+        return _Stored(content, data.stat.version)
     except MalformedZnodeError as error:
         remedy = f"correct {paths.topic(name)}, or delete it if there shall be no such topic"
         log.error("A topic is ignored until its znode is corrected", topic=name, reason=str(error), remedy=remedy)
@@ -224,9 +225,9 @@ def _read_and_change(changes: Mapping[str, _Change], failures: Failures) -> Scri
     found: list[Data | ZooKeeperError] = yield [GetData(paths.topic(topic)) for topic in changes]
     writes: dict[str, SetData] = {}
     for (topic, change), data in zip(changes.items(), found, strict=True):
-        stored = _read(topic, data)
+        stored = yield from _read(topic, data)
         yield PAUSE
-        content = b"" if stored is None else _changed(stored.content, change)
+        content = b"" if stored is None else (yield from _changed(stored.content, change))
         yield PAUSE
         if stored is None:
             failures[topic] = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "The znode of the topic is missing or damaged.")
@@ -238,7 +239,8 @@ def _read_and_change(changes: Mapping[str, _Change], failures: Failures) -> Scri
     return writes
 
 
-def _changed(content: TopicAssignment, change: _Change) -> bytes:
+def _changed(content: TopicAssignment, change: _Change) -> Script[bytes]:
     merged = {**content.partitions, **change.assignments}
     partitions = {index: each for index, each in merged.items() if index not in change.removed}
-    return replace(content, partitions=partitions).write()
+    yield PAUSE
+    return (yield from replace(content, partitions=partitions).writing())

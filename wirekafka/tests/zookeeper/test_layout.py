@@ -38,6 +38,7 @@ from wirekafka.zookeeper.layout.requests import (
 )
 from wirekafka.zookeeper.layout.topics import (
     LEADER_DURING_DELETE,
+    PARTITIONS_A_STEP,
     RECOVERING,
     PartitionState,
     ReplicaAssignment,
@@ -459,3 +460,19 @@ def test_sequence_number_is_the_end_of_the_name() -> None:
     for path in ("/config/changes/other_0000000012", "/config/changes/config_change_", "/config/changes/config_change_x"):
         with pytest.raises(MalformedZnodeError):
             paths.sequence_number(path, paths.CONFIG_CHANGE_PREFIX)
+
+
+def test_assignment_of_many_partitions_is_read_and_written_in_steps() -> None:
+    partitions = {index: ReplicaAssignment((1, 2, 3), (3,), (1,)) for index in range(10_000)}
+    writing, step_count = TopicAssignment(TOPIC_ID, partitions).writing(), 0
+    while True:
+        try:
+            next(writing)
+            step_count += 1
+        except StopIteration as ended:
+            content = ended.value
+            break
+    assert step_count > 4 * 10_000 // PARTITIONS_A_STEP
+    reading = TopicAssignment.reading("t", content)
+    assert sum(1 for _ in reading) > 4 * 10_000 // PARTITIONS_A_STEP
+    assert TopicAssignment.read("t", content) == TopicAssignment(TOPIC_ID, partitions)

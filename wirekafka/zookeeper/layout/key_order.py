@@ -14,6 +14,11 @@ from functools import lru_cache
 _MASK = 0xFFFF_FFFF
 
 
+def note_key(key: str) -> None:
+    """Computes what the order of a key needs, which then takes less time. For callers that have thousands of keys to order."""
+    _java_hash(key)
+
+
 def mutable_map_order(keys: Iterable[str]) -> list[str]:
     """Returns the keys in the order of a `mutable.Map` of Scala that has grown with them."""
     keys = list(keys)
