@@ -100,15 +100,18 @@ def describe_configs(
 def _describe_in_cluster(
     broker: Broker, member: Member, call: Call[DescribeConfigsRequest]
 ) -> DescribeConfigsResponse | Pending[DescribeConfigsResponse]:
-    """Describes settings after those of the topics were read again: other brokers may just have created them.
+    """Describes settings after those of topics and groups were read again: other brokers may just have changed them.
 
     Source: kafka.server.ConfigHelper.describeConfigs.
     """
-    asked = {each.resource_name for each in call.request.resources if each.resource_type == ResourceType.TOPIC}
-    known = [name for name in asked if broker.topics.find(name) is not None]
-    if not known:
+    topics, groups = (
+        {each.resource_name for each in call.request.resources if each.resource_type == type_ and each.resource_name}
+        for type_ in (ResourceType.TOPIC, ResourceType.GROUP)
+    )
+    known = [name for name in topics if broker.topics.find(name) is not None]
+    if not known and not groups:
         return broker.slices.run(_description(broker, call))
-    return member.configs.read(known).map(
+    return member.configs.read(known, groups).map(
         lambda failure: broker.slices.run(_description(broker, call, is_readable=not isinstance(failure, Exception)))
     )
 
@@ -119,7 +122,7 @@ def _description(
     """Describes each resource, one in each step.
 
     Args:
-        is_readable: Whether the settings of the topics could be read.
+        is_readable: Whether the settings of the topics and groups could be read.
     """
     asked: dict[tuple[int, str], DescribeConfigsResource] = {}
     for resource in call.request.resources:
@@ -137,7 +140,7 @@ def _result(
 ) -> DescribeConfigsResult:
     try:
         call.authorize(Operation.DESCRIBE_CONFIGS, protected_resource(resource.resource_type, resource.resource_name))
-        if not is_readable and resource.resource_type == ResourceType.TOPIC:
+        if not is_readable and resource.resource_type != ResourceType.BROKER:
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "The settings in ZooKeeper cannot be read.")
         described = _selected(_described(broker, resource), resource.configuration_keys)
         _check_lengths(described)

@@ -5,6 +5,8 @@ Behaviour:
     whole, independently of the others. The new settings are on disk and in effect when the response is sent. `validate_only`
     checks everything and changes nothing. A broker is named by its id; "" names all brokers. A resource that is named twice is
     refused, and so is a setting.
+    In a cluster the settings are in ZooKeeper when the response is sent, and every broker applies them soon after. Groups have
+    settings once group.version or share.version is finalized; before that they are refused with INVALID_REQUEST.
 
 Versions:
     0: as described (KIP-339). 1: flexible.

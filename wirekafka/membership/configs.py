@@ -1,7 +1,7 @@
-"""The settings that are in ZooKeeper: those of topics, of this broker and of all brokers.
+"""The settings that are in ZooKeeper: those of topics, of groups, of this broker and of all brokers.
 
-How it works: `/config/topics/T` and `/config/brokers/N` have the settings. The broker that changes settings then creates a
-sequential znode below `/config/changes`, the notification, which names the topic or the broker. Every broker watches the
+How it works: `/config/topics/T`, `/config/groups/G` and `/config/brokers/N` have the settings. The broker that changes settings
+then creates a sequential znode below `/config/changes`, the notification, which names the entity. Every broker watches the
 notifications and reads the settings again. At its start a broker reads all settings.
 
 Rules of this file:
@@ -13,9 +13,12 @@ Rules of this file:
     is written only if the znode has not changed since it was read; otherwise the broker reads the znode and makes the change
     again. So no change overwrites another one that was acknowledged.
 
-Differs from Apache Kafka: quotas (users, clients, addresses) and settings of a listener have no effect. Apache Kafka does not
-compare the version of the znode, so it may lose one of two changes at the same time. It reads all notifications at each change;
-this broker reads the new ones, and those that are old enough to be deleted.
+Differs from Apache Kafka:
+    Quotas (users, clients, addresses) and settings of a listener have no effect.
+    With ZooKeeper, Apache Kafka has no settings of groups. Here groups have some once group.version or share.version is
+    finalized, which no broker of Apache Kafka survives.
+    Apache Kafka does not compare the version of the znode, so it may lose one of two changes at the same time. It reads all
+    notifications at each change; this broker reads the new ones, and those that are old enough to be deleted.
 
 Source: kafka.server.ZkConfigManager, kafka.common.ZkNodeChangeNotificationListener, kafka.server.ConfigHandler;
 kafka.server.ZkAdminManager (alterConfigs, incrementalAlterConfigs), kafka.zk.AdminZkClient.changeEntityConfig.
@@ -36,12 +39,13 @@ import trio
 
 from wirekafka.config import BrokerConfig, ConfigError
 from wirekafka.config.definition import Setting
+from wirekafka.config.group_table import GROUP_SETTINGS
 from wirekafka.config.topic_table import TOPIC_SETTINGS
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.faults import isolate, log_once
 from wirekafka.membership.many_znodes import REQUESTS_AT_ONCE, for_each
 from wirekafka.membership.retrying_client import RetryingClient
-from wirekafka.membership.stored_configs import StoredConfigs, stored_broker, stored_topic
+from wirekafka.membership.stored_configs import StoredConfigs, stored_broker, stored_group, stored_topic
 from wirekafka.metadata.config_resources import ChangedResource, ResourceType, apply_changes, check_broker_name, check_changes
 from wirekafka.metadata.topic_names import check_topic_name, is_valid_topic_name
 from wirekafka.pending import Pending, Work
@@ -76,7 +80,13 @@ RETRY_S = 1.0
 NOTIFICATION_LIFE_MS = 15 * 60 * 1000
 """Every broker deletes the notifications that are older (ZkNodeChangeNotificationListener)."""
 
-TOPICS, BROKERS = "topics", "brokers"
+MOST_GROUPS_READ = 100
+"""The most groups whose settings are read again for one request; those of the others are as the notifications have told them."""
+
+MOST_GROUP_NAME = 10_000
+"""The most characters of the name of a group's znode."""
+
+TOPICS, BROKERS, GROUPS = "topics", "brokers", "groups"
 REMEDY = "look whether this broker may read and write the znodes below /config; if it may, report it with this traceback"
 
 
@@ -85,6 +95,13 @@ class ConfiguredTopics(Protocol):
 
     def set_overrides(self, name: str, overrides: Mapping[str, str]) -> None:
         """Replaces the own settings of a topic."""
+
+    @property
+    def has_group_configs(self) -> bool:
+        """Whether groups have settings in this cluster."""
+
+    def set_group_overrides(self, group_id: str, overrides: Mapping[str, str]) -> None:
+        """Replaces the own settings of a group."""
 
     def reconfigure(self) -> Work[None]:
         """Resolves the settings of all topics again, after those of the broker have changed."""
@@ -169,6 +186,8 @@ class ClusterConfigs:
         await self._load_broker()
         children = await self._zookeeper.find(GetChildren(f"{paths.CONFIG}/{TOPICS}"))
         await self._read_topics(children.names if children is not None else ())
+        groups = await self._zookeeper.find(GetChildren(paths.GROUP_CONFIGS))
+        await for_each(groups.names if groups is not None else (), self._read_group)
 
     async def run(self) -> None:
         """Handles the changes of settings, and the requests of `read` and `alter`, until it is cancelled."""
@@ -182,13 +201,18 @@ class ClusterConfigs:
                 with trio.move_on_after(RETRY_S if attempt.error or self._changed else math.inf):
                     await self._hint.wait()
 
-    def read(self, topics: Iterable[str]) -> Pending[Any]:
-        """Reads the settings of topics, whose logs may be made when the reply is complete.
+    def read(self, topics: Iterable[str], groups: Iterable[str] = ()) -> Pending[Any]:
+        """Reads the settings of topics and groups. The logs of the topics may be made when the reply is complete.
 
         Returns:
             A Pending of None, or of the exception if the settings cannot be read.
         """
-        return self._in_task(lambda _: self._read_topics(topics))
+
+        async def read_all() -> None:
+            await self._read_topics(topics)
+            await for_each([paths.group_entity(group_id) for group_id in islice(groups, MOST_GROUPS_READ)], self._read_group)
+
+        return self._in_task(lambda _: read_all())
 
     def alter(self, wanted: Sequence[ChangedResource]) -> Pending[list[KafkaError | None]]:
         """Changes the settings of each resource, or checks the changes.
@@ -246,6 +270,10 @@ class ClusterConfigs:
         if len(settings) > NAMES_AT_ONCE:
             await trio.lowlevel.checkpoint()
         self._topics.set_overrides(name, _usable(settings, TOPIC_SETTINGS, of=f"{TOPICS}/{name}"))
+
+    async def _read_group(self, entity: str) -> None:
+        settings = _usable(await self._read_entity(GROUPS, entity), GROUP_SETTINGS, of=f"{GROUPS}/{entity}")
+        self._topics.set_group_overrides(paths.group_of_entity(entity), settings)
 
     async def _read_entity(self, kind: str, entity: str) -> Mapping[str, str]:
         """Returns the settings of an entity; empty if it has none, or if they cannot be read."""
@@ -341,6 +369,8 @@ class ClusterConfigs:
         with isolate("Changed settings in ZooKeeper could not be read; they are read again", remedy=REMEDY, entity=entity_path):
             if kind == TOPICS and is_valid_topic_name(entity):
                 await self._read_topic(entity)
+            elif kind == GROUPS:
+                await self._read_group(entity)
             elif kind == BROKERS and entity in (paths.DEFAULT_ENTITY, str(self._config.node_id)):
                 await self._load_broker()
             del self._changed[entity_path]
@@ -372,22 +402,26 @@ class ClusterConfigs:
         while True:
             found, version = await self._find_entity(kind, entity)
             own = dict(found.values)
-            stored = stored_topic(self._config, own) if kind == TOPICS else self._stored_broker(entity, own)
+            stored = self._stored(kind, entity, own)
             configs = apply_changes(stored, wanted.changes, keeps_others=wanted.keeps_others)
             stored.check(configs)
-            content = EntityConfigs(configs, found.unknown).write()
-            if len(content) > MOST_BYTES:
-                message = f"The settings would take {len(content)} bytes in ZooKeeper, which takes at most {MOST_BYTES}."
-                raise KafkaError(ErrorCode.POLICY_VIOLATION, message)
-            if wanted.validate_only:
+            content = _content(configs, found)
+            is_needless = kind == GROUPS and not configs and version is None
+            if wanted.validate_only or is_needless:
                 return
+            if kind == GROUPS and not configs:
+                content = None
             with abandonment.held_off():
                 if await self._write(paths.configs(kind, entity), content, version):
                     change = write_config_change(f"{kind}/{entity}")
                     await self._zookeeper.create_sequential(paths.CONFIG_CHANGE_PREFIX, change)
                     return
 
-    def _stored_broker(self, entity: str, own: dict[str, str]) -> StoredConfigs:
+    def _stored(self, kind: str, entity: str, own: dict[str, str]) -> StoredConfigs:
+        if kind == TOPICS:
+            return stored_topic(self._config, own)
+        if kind == GROUPS:
+            return stored_group(self._config, own)
         return stored_broker(self._config, own, is_default=entity == paths.DEFAULT_ENTITY)
 
     def _entity_of_resource(self, wanted: ChangedResource) -> tuple[str, str]:
@@ -406,23 +440,60 @@ class ClusterConfigs:
         if wanted.resource_type == ResourceType.BROKER:
             check_broker_name(wanted.name, self._config.node_id)
             return BROKERS, wanted.name or paths.DEFAULT_ENTITY
-        message = f"AlterConfigs is only supported for topics and brokers, but resource type is {wanted.resource_type}"
+        if wanted.resource_type == ResourceType.GROUP:
+            return GROUPS, self._group_entity(wanted.name)
+        message = f"AlterConfigs is only supported for topics, brokers and groups, but resource type is {wanted.resource_type}"
         raise KafkaError(ErrorCode.INVALID_REQUEST, message)
 
-    async def _write(self, path: str, content: bytes, version: int | None) -> bool:
+    def _group_entity(self, group_id: str) -> str:
+        """Returns the name of a group in ZooKeeper.
+
+        Raises:
+            KafkaError: INVALID_REQUEST.
+        """
+        if not group_id:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
+        if not self._topics.has_group_configs:
+            message = "Groups have settings once the feature group.version or share.version is finalized."
+            raise KafkaError(ErrorCode.INVALID_REQUEST, message)
+        entity = paths.group_entity(group_id)
+        if len(entity) > MOST_GROUP_NAME:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "The id of the group is too long for ZooKeeper.")
+        return entity
+
+    async def _write(self, path: str, content: bytes | None, version: int | None) -> bool:
         """Replaces settings in ZooKeeper unless they are in another version by now; returns whether it has replaced them.
+
+        Args:
+            content: None to delete the znode.
 
         It returns False too if it has replaced them and the answer was lost. To make the change again is harmless.
         """
         if version is None:
             return await self._zookeeper.create_persistent(path, content)
         try:
-            await self._zookeeper.ask(SetData(path, content, version))
+            if content is None:
+                await self._zookeeper.ask(Delete(path, version))
+            else:
+                await self._zookeeper.ask(SetData(path, content, version))
         except ZooKeeperError as error:
             if error.code not in (ZooKeeperErrorCode.BAD_VERSION, ZooKeeperErrorCode.NO_NODE):
                 raise
             return False
         return True
+
+
+def _content(configs: Mapping[str, str], former: EntityConfigs) -> bytes | None:
+    """Returns the content of a znode with these settings.
+
+    Raises:
+        KafkaError: POLICY_VIOLATION, ZooKeeper does not take so much.
+    """
+    content = EntityConfigs(configs, former.unknown).write()
+    if len(content) > MOST_BYTES:
+        message = f"The settings would take {len(content)} bytes in ZooKeeper, which takes at most {MOST_BYTES}."
+        raise KafkaError(ErrorCode.POLICY_VIOLATION, message)
+    return content
 
 
 def _some(names: Collection[str]) -> list[str]:

@@ -138,6 +138,10 @@ def znodes_of(node: SingleNode) -> list[Mapping[str, bytes | None]]:
     for broker, configs in node.broker_configs.items():
         top[paths.configs("brokers", broker or paths.DEFAULT_ENTITY)] = EntityConfigs(configs).write()
     parents: dict[str, bytes | None] = {}
+    if node.group_configs:
+        top[paths.GROUP_CONFIGS] = None
+    for group_id, configs in node.group_configs.items():
+        parents[paths.configs("groups", paths.group_entity(group_id))] = EntityConfigs(configs).write()
     partitions: dict[str, bytes | None] = {}
     states: dict[str, bytes | None] = {}
     for name, topic in node.topics.items():
@@ -223,7 +227,12 @@ def _refusal(own_id: str, cluster_id: str) -> KafkaError:
 
 async def _check_is_empty(zookeeper: RetryingClient) -> None:
     """Raises if the chroot has anything of a cluster; empty directories of Kafka are nothing."""
-    directories = (paths.BROKER_IDS, paths.TOPICS, *(f"{paths.CONFIG}/{kind}" for kind in paths.CONFIG_TYPES))
+    directories = (
+        paths.BROKER_IDS,
+        paths.TOPICS,
+        paths.GROUP_CONFIGS,
+        *(f"{paths.CONFIG}/{kind}" for kind in paths.CONFIG_TYPES),
+    )
     found = [path for path in directories if await children_of(zookeeper, path)]
     single = (paths.CONTROLLER, paths.CONTROLLER_EPOCH, paths.FEATURE, paths.MIGRATION)
     found += [path for path in single if await zookeeper.ask(Exists(path)) is not None]
@@ -246,6 +255,7 @@ async def _delete_others(zookeeper: RetryingClient, wanted: Mapping[str, bytes |
             await delete_tree(zookeeper, path)
     if paths.FEATURE not in wanted:
         await zookeeper.find(Delete(paths.FEATURE))
+    await delete_tree(zookeeper, paths.GROUP_CONFIGS)
     for kind in ("topics", "brokers"):
         for name in await children_of(zookeeper, f"{paths.CONFIG}/{kind}"):
             if paths.configs(kind, name) not in wanted:
@@ -284,10 +294,5 @@ def _say_what_has_moved(node: SingleNode) -> None:
         topics=len(node.topics),
         partitions=node.partition_count,
         features=dict(node.feature_levels),
+        groups_with_settings=len(node.group_configs),
     )
-    if node.group_configs:
-        log.warning(
-            "The settings of groups were not moved, because a cluster with ZooKeeper has none; the defaults hold now",
-            groups=sorted(node.group_configs)[:10],
-            count=len(node.group_configs),
-        )

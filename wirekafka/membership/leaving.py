@@ -25,6 +25,7 @@ import trio
 from wirekafka.clock import Clock
 from wirekafka.config import BrokerConfig, ConfigError, LogConfig
 from wirekafka.config.broker_table import BROKER_SETTINGS
+from wirekafka.config.group_table import GROUP_SETTINGS
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.log.directory import DataDirectory, read_owner
 from wirekafka.log.manager import LogManager
@@ -72,6 +73,7 @@ class Remains:
     Attributes:
         topics: by name.
         broker_configs: the dynamic settings of the broker, by its id, and of all brokers, by "".
+        group_configs: the settings of groups.
         feature_levels: the levels of features; empty if the cluster has none.
         next_producer_id: all producer ids below it are taken; 0 if ZooKeeper does not say.
         dropped: the settings that a single node cannot have, as texts.
@@ -79,6 +81,7 @@ class Remains:
 
     topics: dict[str, StoredTopic] = field(default_factory=dict)
     broker_configs: dict[str, dict[str, str]] = field(default_factory=dict)
+    group_configs: dict[str, dict[str, str]] = field(default_factory=dict)
     feature_levels: dict[str, int] = field(default_factory=dict)
     next_producer_id: int = 0
     dropped: list[str] = field(default_factory=list)
@@ -223,6 +226,7 @@ async def _read_remains(zookeeper: RetryingClient, config: BrokerConfig) -> Rema
         remains.topics[name] = StoredTopic(assignment.topic_id or new_topic_id(), len(assignment.partitions), overrides)
     await _read_leader_epochs(zookeeper, remains, config.node_id)
     await _read_broker_configs(zookeeper, remains, config.node_id)
+    await _read_group_configs(zookeeper, remains)
     await _read_others(zookeeper, remains)
     return remains
 
@@ -269,6 +273,20 @@ async def _read_broker_configs(zookeeper: RetryingClient, remains: Remains, node
             remains.broker_configs[names[entity]] = _honoured_by_broker(entity, configs, remains.dropped)
         elif configs:
             remains.dropped.append(f"the settings of broker {entity}")
+
+
+async def _read_group_configs(zookeeper: RetryingClient, remains: Remains) -> None:
+    entities = await children_of(zookeeper, paths.GROUP_CONFIGS)
+    for entity, configs in (await _read_configs(zookeeper, "groups", entities)).items():
+        group_id, honoured = paths.group_of_entity(entity), {}
+        for name, text in configs.items():
+            try:
+                GROUP_SETTINGS[name].parse(text)
+                honoured[name] = text
+            except (KeyError, ConfigError):
+                remains.dropped.append(f"{name}={text} of group {group_id}")
+        if honoured:
+            remains.group_configs[group_id] = honoured
 
 
 async def _read_others(zookeeper: RetryingClient, remains: Remains) -> None:
@@ -345,6 +363,7 @@ def _write_node(config: BrokerConfig, logs: LogManager, remains: Remains) -> Non
         logs.storage,
         topics=remains.topics,
         broker_configs=remains.broker_configs,
+        group_configs=remains.group_configs,
         feature_levels=remains.feature_levels,
     )
     change_version(logs.directories, MetaPropertiesVersion.V1)

@@ -1,4 +1,4 @@
-"""The settings of a topic or a broker as they are in ZooKeeper, and the rules for what may replace them.
+"""The settings of a topic, a broker or a group as they are in ZooKeeper, and the rules for what may replace them.
 
 Rules of this file: pure. A setting of Apache Kafka 3.9 that wirekafka does not honour may be stored, because other brokers of the
 cluster honour it: tiered storage, for example.
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from wirekafka.config import BrokerConfig, ConfigError, LogConfig
 from wirekafka.config.definition import Setting
+from wirekafka.config.group_table import GROUP_SETTINGS, check_group
 from wirekafka.config.topic_table import TOPIC_SETTINGS, WITHOUT_FEATURE
 from wirekafka.errors import ErrorCode, KafkaError
 
@@ -43,6 +44,18 @@ def stored_topic(config: BrokerConfig, own: dict[str, str]) -> StoredConfigs:
             raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
 
     return StoredConfigs(TOPIC_SETTINGS, own, check)
+
+
+def stored_group(config: BrokerConfig, own: dict[str, str]) -> StoredConfigs:
+    """Returns the settings of a group; `check` raises INVALID_CONFIG."""
+
+    def check(configs: Mapping[str, str]) -> None:
+        try:
+            check_group(config, configs)
+        except ConfigError as error:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
+
+    return StoredConfigs(GROUP_SETTINGS, own, check)
 
 
 def stored_broker(config: BrokerConfig, own: dict[str, str], *, is_default: bool) -> StoredConfigs:

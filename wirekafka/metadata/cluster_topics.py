@@ -27,6 +27,7 @@ from wirekafka.config import BrokerConfig, LogConfig
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.faults import isolate
 from wirekafka.metadata.cluster_features import ClusterFeatures
+from wirekafka.metadata.features import GROUP_VERSION, SHARE_VERSION
 from wirekafka.metadata.group_configs import GroupConfigs
 from wirekafka.metadata.image import MOST_UNTOLD, PARTITIONS_AT_ONCE, ClusterImage, TopicImage
 from wirekafka.metadata.no_own_settings import NoOwnSettings
@@ -177,6 +178,15 @@ class ClusterTopics(TopicTable[C]):
             topic.log_config = self._resolved(name)
             for partition in self._hosted.get(name, {}).values():
                 self._host.configure(partition, topic.log_config)
+
+    @property
+    def has_group_configs(self) -> bool:
+        """Whether groups have settings in this cluster: once no broker is of Apache Kafka, which a finalized feature ensures."""
+        return any(self.features.level(name) for name in (GROUP_VERSION, SHARE_VERSION))
+
+    def set_group_overrides(self, group_id: str, overrides: Mapping[str, str]) -> None:
+        """Replaces the own settings of a group, which need not exist."""
+        self.group_configs.follow(group_id, overrides)
 
     def log_config_of(self, name: str) -> LogConfig:
         """Returns all settings of a topic, resolved, also of one that is not in the table."""

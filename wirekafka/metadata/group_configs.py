@@ -1,4 +1,4 @@
-"""The settings that groups set themselves: stored in the journal of the topics, and resolved with the broker's settings.
+"""The settings that groups set themselves: stored in the journal of the topics, or in ZooKeeper, and resolved with the broker's.
 
 Source: org.apache.kafka.coordinator.group.GroupConfigManager.
 """
@@ -57,6 +57,15 @@ class GroupConfigs:
         except ConfigError as error:
             raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
 
+    def follow(self, group_id: str, configs: Mapping[str, str]) -> None:
+        """Replaces the own settings of a group by valid ones, which in a cluster were read from ZooKeeper.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR if the journal cannot be written. The settings are unchanged then.
+        """
+        self._store.put_group_configs(group_id, dict(configs))
+        self._resolved.pop(group_id, None)
+
     def alter(self, group_id: str, configs: Mapping[str, str]) -> None:
         """Replaces the own settings of a group.
 
@@ -64,6 +73,5 @@ class GroupConfigs:
             KafkaError: INVALID_CONFIG; KAFKA_STORAGE_ERROR if the journal cannot be written. The settings are unchanged then.
         """
         self.check(configs)
-        self._store.put_group_configs(group_id, dict(configs))
-        self._resolved.pop(group_id, None)
+        self.follow(group_id, configs)
         log.info("Changed a group's settings", group=group_id, settings=dict(configs))

@@ -94,6 +94,7 @@ class Journal:
         *,
         topics: Mapping[str, StoredTopic],
         broker_configs: Mapping[str, Mapping[str, str]],
+        group_configs: Mapping[str, Mapping[str, str]],
         feature_levels: Mapping[str, int],
     ) -> None:
         """Writes a whole journal: this content, or after a crash the file as it was.
@@ -106,6 +107,7 @@ class Journal:
         store = cls(folder, storage)
         store.topics = dict(topics)
         store.broker_configs = {broker: dict(configs) for broker, configs in broker_configs.items()}
+        store.group_configs = {group_id: dict(configs) for group_id, configs in group_configs.items()}
         store.feature_levels = dict(feature_levels)
         store._rewrite()
         store.close()

@@ -65,7 +65,7 @@ class JoinedMember:
         broker.topics = cast(Any, self.topics)
         broker.member = cast(Any, self)
 
-    def _read(self, names: Iterable[str]) -> Pending[object]:
+    def _read(self, names: Iterable[str], groups: Iterable[str] = ()) -> Pending[object]:
         pending: Pending[object] = Pending()
         for name in names if self.stored is not None else ():
             self.topics.set_overrides(name, self.stored.get(name, {}) if self.stored else {})

@@ -37,7 +37,12 @@ class Table:
 
     def __init__(self) -> None:
         self.overrides: dict[str, dict[str, str]] = {}
+        self.group_overrides: dict[str, dict[str, str]] = {}
+        self.has_group_configs = True
         self.reconfigured_count = 0
+
+    def set_group_overrides(self, group_id: str, overrides: Mapping[str, str]) -> None:
+        self.group_overrides[group_id] = dict(overrides)
 
     def set_overrides(self, name: str, overrides: Mapping[str, str]) -> None:
         self.overrides[name] = dict(overrides)
@@ -289,7 +294,10 @@ def test_throttles_of_a_topic_are_stored_and_applied() -> None:
         (BROKER, "4", set_("log.retention.ms", "1"), ErrorCode.INVALID_REQUEST),
         (BROKER, "3", set_("num.partitions", "1"), ErrorCode.INVALID_REQUEST),
         (BROKER, "3", set_("log.retention.ms", "soon"), ErrorCode.INVALID_REQUEST),
-        (GROUP, "g", set_("consumer.session.timeout.ms", "1"), ErrorCode.INVALID_REQUEST),
+        (GROUP, "g", set_("consumer.session.timeout.ms", "1"), ErrorCode.INVALID_CONFIG),
+        (GROUP, "g", set_("retention.ms", "1"), ErrorCode.INVALID_CONFIG),
+        (GROUP, "", set_("consumer.session.timeout.ms", "50000"), ErrorCode.INVALID_REQUEST),
+        (GROUP, "g" * 10_001, set_("consumer.session.timeout.ms", "50000"), ErrorCode.INVALID_REQUEST),
     ],
 )
 def test_wrong_change_is_refused_and_stores_nothing(type_: int, name: str, change: Change, code: ErrorCode) -> None:
@@ -299,6 +307,56 @@ def test_wrong_change_is_refused_and_stores_nothing(type_: int, name: str, chang
         assert error is not None
         assert error.code is code
         assert await member.notification_count() == 0
+
+    run(act)
+
+
+@pytest.mark.parametrize("group_id", ["workers", "a/b", "..", ".", "é %2E*", "x" * 300])
+def test_settings_of_a_group_are_stored_read_and_taken_back(group_id: str) -> None:
+    async def act(member: Member) -> None:
+        (name, value), path = ("consumer.session.timeout.ms", "50000"), paths.configs("groups", paths.group_entity(group_id))
+        assert await member.alter(GROUP, group_id, set_(name, value)) is None
+        await until(lambda: member.topics.group_overrides == {group_id: {name: value}})
+        other = ClusterConfigs(member.stage.zookeeper, member.config, Table(), finish, lambda: 0)
+        await other.load()
+        assert await member.stage.zookeeper.find(GetData(path)) is not None
+        assert await member.alter(GROUP, group_id, Change(name, AlterConfigOp.DELETE, None)) is None
+        await until(lambda: member.topics.group_overrides == {group_id: {}})
+        assert await member.stage.zookeeper.find(GetData(path)) is None
+
+    run(act)
+
+
+def test_settings_of_groups_are_read_at_the_start() -> None:
+    async def before(member: Member) -> None:
+        await member.put("groups/workers", share_auto_offset_reset="earliest", no_such="1")
+        await member.put("groups/a%2Fb", consumer_session_timeout_ms="50000")
+
+    async def act(member: Member) -> None:
+        assert member.topics.group_overrides == {
+            "workers": {"share.auto.offset.reset": "earliest"},
+            "a/b": {"consumer.session.timeout.ms": "50000"},
+        }
+
+    run(act, before)
+
+
+def test_group_without_settings_gets_no_znode() -> None:
+    async def act(member: Member) -> None:
+        assert await member.alter(GROUP, "g", Change("consumer.session.timeout.ms", AlterConfigOp.DELETE, None)) is None
+        assert await member.stage.zookeeper.find(GetData(paths.GROUP_CONFIGS)) is None
+        assert await member.notification_count() == 0
+
+    run(act)
+
+
+def test_groups_have_no_settings_while_brokers_of_apache_kafka_may_join() -> None:
+    async def act(member: Member) -> None:
+        member.topics.has_group_configs = False
+        error = await member.alter(GROUP, "g", set_("consumer.session.timeout.ms", "50000"))
+        assert error is not None
+        assert error.code is ErrorCode.INVALID_REQUEST
+        assert await member.stage.zookeeper.find(GetData(paths.GROUP_CONFIGS)) is None
 
     run(act)
 

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import structlog.testing
 import trio
 
 from wirekafka.clock import Clock
@@ -29,7 +28,7 @@ from wirekafka.zookeeper.layout.membership import write_cluster_id
 from wirekafka.zookeeper.layout.moves import Direction, Move
 from wirekafka.zookeeper.layout.topics import PartitionState, ReplicaAssignment, TopicAssignment
 from wirekafka.zookeeper.model.client import Fault
-from wirekafka.zookeeper.session import Create, Multi
+from wirekafka.zookeeper.session import Create, GetData, Multi
 
 MOST_REQUESTS = 65
 LEVELS = {name: levels.most for name, levels in features_of_member(config_of(Path())).items()}
@@ -176,16 +175,15 @@ def test_directory_that_has_moved_is_refused_as_a_single_node(tmp_path: Path) ->
     play(act)
 
 
-def test_settings_of_groups_that_stay_are_named(tmp_path: Path) -> None:
+def test_settings_of_groups_move(tmp_path: Path) -> None:
     async def act(stage: Stage) -> None:
         await make_node(tmp_path)
         node = await open_node(tmp_path)
-        node.topics.group_configs.alter("workers", {"consumer.heartbeat.interval.ms": "6000"})
+        node.topics.group_configs.alter("a/b", {"consumer.heartbeat.interval.ms": "6000"})
         await node.close()
-        with structlog.testing.capture_logs() as logs:
-            await grown(stage, tmp_path)
-        warned = [line for line in logs if line["log_level"] == "warning"]
-        assert [line["groups"] for line in warned if "groups" in line] == [["workers"]]
+        await grown(stage, tmp_path)
+        found = await stage.zookeeper.ask(GetData(f"{paths.GROUP_CONFIGS}/a%2Fb"))
+        assert EntityConfigs.read("", found.data).values == {"consumer.heartbeat.interval.ms": "6000"}
 
     play(act)
 

@@ -111,6 +111,18 @@ def test_levels_of_features_are_those_of_the_cluster(tmp_path: Path) -> None:
     play(act)
 
 
+def test_settings_of_groups_stay(tmp_path: Path) -> None:
+    async def act(stage: Stage) -> None:
+        await make_member(stage, tmp_path)
+        settings = {"share.isolation.level": "read_committed", "no.such": "1"}
+        await put(stage, f"{paths.GROUP_CONFIGS}/a%2Fb", EntityConfigs(settings).write())
+        left = await leave(stage.zookeeper, config_of(tmp_path), Clock())
+        assert left.dropped == ("no.such=1 of group a/b",)
+        assert journal_of(tmp_path).group_configs == {"a/b": {"share.isolation.level": "read_committed"}}
+
+    play(act)
+
+
 def test_settings_that_a_single_node_cannot_have_are_named(tmp_path: Path) -> None:
     async def act(stage: Stage) -> None:
         cluster_id = await make_member(stage, tmp_path)

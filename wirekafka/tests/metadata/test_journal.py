@@ -53,7 +53,7 @@ def test_store_has_after_reopening_what_was_put(tmp_path: Path) -> None:
 
 def test_topic_keeps_the_leader_epoch_with_which_it_was_written_until_it_is_deleted(tmp_path: Path) -> None:
     topics = {"a": StoredTopic(ID, 1, {}, leader_epoch=7), "b": StoredTopic(OTHER_ID, 1, {}, leader_epoch=8)}
-    Journal.write(str(tmp_path), Storage(), topics=topics, broker_configs={}, feature_levels={})
+    Journal.write(str(tmp_path), Storage(), topics=topics, broker_configs={}, group_configs={}, feature_levels={})
     store = reopen(tmp_path)
     assert store.topics == topics
     store.put_topic("a", ID, 2, {"retention.ms": "5"})

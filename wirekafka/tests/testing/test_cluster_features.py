@@ -11,9 +11,12 @@ from click.testing import CliRunner
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from wirekafka.api.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from wirekafka.api.incremental_alter_configs import AlterableConfig, AlterConfigsResource, IncrementalAlterConfigsRequest
 from wirekafka.api.share_group_heartbeat import ShareGroupHeartbeatRequest
 from wirekafka.cli import main
 from wirekafka.coordinator.share_state.records import ShareKey
+from wirekafka.metadata.config_resources import AlterConfigOp, ResourceType
 from wirekafka.names import GROUP_METADATA_TOPIC, SHARE_STATE_TOPIC
 from wirekafka.pending import Pending
 from wirekafka.testing.cluster import TestCluster, open_cluster
@@ -134,6 +137,23 @@ def test_share_group_stores_its_state_on_another_broker(tmp_path: Path) -> None:
         stored = states.get(key)
         assert stored is not None
         assert stored.start_offset == 2
+
+    run(act, tmp_path)
+
+
+def test_settings_of_a_group_hold_on_every_broker(tmp_path: Path) -> None:
+    async def act(cluster: TestCluster) -> None:
+        callers = [Caller(running.broker) for running in cluster.brokers.values()]
+        change = AlterableConfig(name="share.auto.offset.reset", config_operation=AlterConfigOp.SET, value="earliest")
+        resource = AlterConfigsResource(resource_type=ResourceType.GROUP, resource_name="a/b", configs=[change])
+        altered = await answered(callers[0].ask(IncrementalAlterConfigsRequest(resources=[resource]), 1))
+        assert [each.error_code for each in altered.responses] == [0]
+        asked = DescribeConfigsResource(resource_type=ResourceType.GROUP, resource_name="a/b", configuration_keys=[change.name])
+        for caller in callers:
+            described = await answered(caller.ask(DescribeConfigsRequest(resources=[asked]), 4))
+            assert [each.value for each in described.results[0].configs] == ["earliest"]
+            configs = caller.broker.topics.group_configs
+            await until(lambda configs=configs: configs.resolve("a/b").text("share.auto.offset.reset") == "earliest")
 
     run(act, tmp_path)
 

@@ -38,6 +38,8 @@ LOG_DIR_EVENT_PREFIX = f"{LOG_DIR_EVENTS}/log_dir_event_"
 """The prefixes of sequential znodes."""
 
 CONFIG_TYPES = ("topics", "clients", "users", "brokers", "ips")
+GROUP_CONFIGS = f"{CONFIG}/groups"
+"""The parent of the configs of groups. Apache Kafka with ZooKeeper has none, so the znode exists only once a group has some."""
 DEFAULT_ENTITY = "<default>"
 """The entity whose configs hold for all entities of its type that have no own ones."""
 
@@ -94,6 +96,17 @@ def configs(entity_type: str, entity: str) -> str:
         entity: its name, which is sanitized for users and clients; `DEFAULT_ENTITY`; or `USER/clients/CLIENT`.
     """
     return f"{CONFIG}/{entity_type}/{entity}"
+
+
+def group_entity(group_id: str) -> str:
+    """Returns the name of a group's znode below `GROUP_CONFIGS`. ZooKeeper does not allow the names `.` and `..`."""
+    name = sanitize(group_id)
+    return name.replace(".", "%2E") if name in (".", "..") else name
+
+
+def group_of_entity(entity: str) -> str:
+    """Returns the id of the group whose znode has this name."""
+    return desanitize(entity)
 
 
 def parents(path: str) -> list[str]:
