@@ -19,8 +19,13 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "long(reason): repeats at length what another test shows; runs with --long")
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Skips the long tests unless `--long` is given."""
+    """Skips the long tests unless `--long` is given, and lets the groups of xdist start first.
+
+    The groups have most tests that take minutes. A worker that began one at the end would keep the others waiting.
+    """
+    items.sort(key=lambda item: item.get_closest_marker("xdist_group") is None)
     if config.getoption("--long"):
         return
     for item in items:
