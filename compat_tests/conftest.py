@@ -129,9 +129,9 @@ def broker_kind(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="session")
-def chaos_seconds(request: pytest.FixtureRequest) -> float:
+def chaos_seconds(request: pytest.FixtureRequest, is_long: bool) -> float:
     """Returns the seconds for which a test of exactly-once kills processes at random."""
-    return request.config.getoption("--chaos-seconds") or 40
+    return request.config.getoption("--chaos-seconds") or (60 if is_long else 15)
 
 
 @pytest.fixture(scope="session")

@@ -16,7 +16,7 @@ from compat_tests.harness.mixed_cluster import JVM_IDS, MixedCluster, mixed_clus
 
 pytestmark = [pytest.mark.java, pytest.mark.xdist_group("mixed-cluster"), pytest.mark.timeout(1_200)]
 
-DEFAULT_SECONDS = 30.0
+DEFAULT_SECONDS, LONG_SECONDS = 15.0, 60.0
 PAUSE_S = 12.0
 """Longer than the timeout of a session."""
 
@@ -49,7 +49,7 @@ def elect(cluster: MixedCluster, broker_id: int) -> None:
             cluster.elect_preferred_if_needed(topic, index)
 
 
-def test_nothing_that_was_acknowledged_is_lost_or_doubled(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+def test_nothing_that_was_acknowledged_is_lost_or_doubled(tmp_path: Path, request: pytest.FixtureRequest, is_long: bool) -> None:
     reason = jars.missing_program()
     if reason is not None:
         skip_or_fail(reason)
@@ -58,7 +58,8 @@ def test_nothing_that_was_acknowledged_is_lost_or_doubled(tmp_path: Path, reques
     dice = random.Random(seed)
     with mixed_cluster(tmp_path, {"auto.leader.rebalance.enable": "true"}) as cluster:
         load = ClusterLoad(cluster, tmp_path)
-        end = time.monotonic() + (request.config.getoption("--chaos-seconds") or DEFAULT_SECONDS)
+        default_s = LONG_SECONDS if is_long else DEFAULT_SECONDS
+        end = time.monotonic() + (request.config.getoption("--chaos-seconds") or default_s)
         with load.running():
             while time.monotonic() < end:
                 fault = dice.choice((kill, stop, pause, elect))

@@ -10,7 +10,7 @@ import pytest
 from compat_tests.conftest import skip_or_fail
 from compat_tests.harness import jars
 from compat_tests.harness.cluster_load import PARTITION_COUNT, TOPICS, ClusterLoad
-from compat_tests.harness.mixed_cluster import JvmMember, Member, MixedCluster, mixed_cluster
+from compat_tests.harness.mixed_cluster import AnyMember, JvmMember, Member, MixedCluster, mixed_cluster
 
 pytestmark = [pytest.mark.java, pytest.mark.xdist_group("mixed-cluster"), pytest.mark.timeout(900)]
 
@@ -24,11 +24,16 @@ def cluster(tmp_path: Path) -> Iterator[MixedCluster]:
         yield running
 
 
-def test_brokers_are_replaced_on_their_data_directories_and_back_without_loss(cluster: MixedCluster, tmp_path: Path) -> None:
+def test_brokers_are_replaced_on_their_data_directories_and_back_without_loss(
+    cluster: MixedCluster, tmp_path: Path, is_long: bool
+) -> None:
+    replacements: list[tuple[int, type[AnyMember]]] = [(3, Member), (3, JvmMember)]
+    if is_long:
+        replacements = [(3, Member), (2, Member), (3, JvmMember), (2, JvmMember)]
     load = ClusterLoad(cluster, tmp_path)
     cluster.commit("group", "load", [1, 2, 3])
     with load.running():
-        for number, kind in ((3, Member), (2, Member), (3, JvmMember), (2, JvmMember)):
+        for number, kind in replacements:
             cluster.replace(number, kind)
             for topic in (*TOPICS, "__consumer_offsets", "__transaction_state"):
                 cluster.until_in_sync(topic, 1)

@@ -171,6 +171,7 @@ def test_brokers_of_apache_kafka_are_ruled(cluster: MixedCluster) -> None:
     assert "Controlled shutdown request returned successfully" in cluster.brokers[2].log_text()
 
 
+@pytest.mark.long("Apache Kafka 3.9 is ruled in the test before")
 @pytest.mark.parametrize(("release", "kind"), [("2.8", Kafka28), ("3.3", Kafka33)])
 def test_broker_of_an_older_release_is_ruled(tmp_path: Path, release: str, kind: type[JvmMember]) -> None:
     reason = jars.missing_program()
