@@ -6,9 +6,11 @@ import json
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
+from kazoo.client import KazooClient
 
 from compat_tests.conftest import skip_or_fail
 from compat_tests.harness import jars, tools
@@ -201,6 +203,57 @@ def test_killed_leader_is_replaced_and_leads_again_by_kafka_leader_election(clus
         cluster.until_leader("led", 0, killed)
     print(f"the longest gap was {load.longest_gap_s:.2f} s")
     assert load.longest_gap_s < GAP_AFTER_KILL_S
+
+
+def state_of(cluster: MixedCluster, topic: str) -> dict[str, Any]:
+    """Returns the state of partition 0 in ZooKeeper."""
+    client = KazooClient(f"{cluster.zookeeper.address}/kafka")
+    client.start(60)
+    try:
+        state: dict[str, Any] = json.loads(client.get(f"/brokers/topics/{topic}/partitions/0/state")[0])
+    finally:
+        client.stop()
+        client.close()
+    return state
+
+
+def lose_in_sync_replica(cluster: MixedCluster, topics: tuple[str, ...], lost: int, lagging: int) -> None:
+    """Leaves partitions with a live replica that lacks half of the records, and another replica, which has all and is down."""
+    half = len(VALUES) // 2
+    for topic in topics:
+        cluster.create_topic(topic, [[lost, lagging]], {"min.insync.replicas": "1"})
+        cluster.produce(topic, 0, VALUES[:half])
+    assert cluster.brokers[lagging].terminate() == 0
+    for topic in topics:
+        cluster.produce(topic, 0, VALUES[half:])
+    cluster.brokers[lost].kill()
+    cluster.brokers[lagging].start()
+    for topic in topics:
+        cluster.until_leader(topic, 0, -1)
+
+
+def test_replica_that_lacks_records_leads_on_command_or_by_a_setting_only(cluster: MixedCluster, jvm: Tools) -> None:
+    ruling = cluster.controller_id()
+    lost, lagging = (each for each in ALONE if each != ruling)
+    commanded, allowed = topics = ("commanded", "allowed")
+    lose_in_sync_replica(cluster, topics, lost, lagging)
+    election = ("--election-type", "unclean", "--topic", commanded, "--partition", "0")
+    jvm.check(tools.LEADER_ELECTION, *at(cluster, ruling), *election)
+    cluster.until_leader(commanded, 0, lagging)
+    # The leader says that it has recovered with the next change of the in-sync replicas.
+    state = state_of(cluster, commanded)
+    assert (state["isr"], state["leader_recovery_state"]) == ([lagging], 1)
+    assert cluster.describe(allowed)[0].leader == -1
+    allow = ("--entity-type", "topics", "--entity-name", allowed, "--add-config", "unclean.leader.election.enable=true")
+    jvm.check(tools.CONFIGS, *at(cluster, ruling), "--alter", *allow)
+    cluster.until_leader(allowed, 0, lagging)
+    cluster.brokers[lost].start()
+    for topic in topics:
+        cluster.until_in_sync(topic)
+        cluster.produce(topic, 0, [b"after"])
+        assert cluster.stored(lost, topic, 0) == cluster.stored(lagging, topic, 0)
+        assert cluster.consume(topic, 0, len(VALUES) // 2 + 1) == [*VALUES[: len(VALUES) // 2], b"after"]
+        assert "leader_recovery_state" not in state_of(cluster, topic)
 
 
 def test_controller_that_was_paused_too_long_obeys_the_next_one(cluster: MixedCluster) -> None:
