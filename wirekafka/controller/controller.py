@@ -380,6 +380,7 @@ class Controller:
         batch = RequestBatch(context, self._settings, channels)
         yield from take_over(context, batch, self._settings, restarted)
         channels.keep(context.live)
+        log.info("The controller has taken over the cluster", epoch=term.epoch)
         self._rebalance_later(rebalance.FIRST_DELAY_S)
         if former is None:
             self._tell_change()
