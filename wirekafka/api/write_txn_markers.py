@@ -25,7 +25,7 @@ Source: KafkaApis.handleWriteTxnMarkersRequest, WriteTxnMarkersResponse, Transac
 
 from __future__ import annotations
 
-from collections import deque
+from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -36,7 +36,7 @@ from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.faults import isolate
 from wirekafka.metadata.operations import CLUSTER, Operation
 from wirekafka.names import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
-from wirekafka.pending import Pending
+from wirekafka.pending import Pending, Work
 from wirekafka.wire.messages.write_txn_markers import (
     WRITE_TXN_MARKERS,
     WritableTxnMarker,
@@ -72,23 +72,23 @@ class _Writing:
         self._broker = broker
         self._call = call
         self._results: Results = {}
-        self._unwritten = deque(
-            (asked, TopicPartition(topic.name, index))
-            for asked in call.request.markers
-            for topic in asked.topics
-            for index in topic.partition_indexes
-        )
-        self._waiting_count = len(self._unwritten)
+        self._unwritten = self._each()
+        # The request itself counts until all its markers were read.
+        self._waiting_count = 1
         self.response: WriteTxnMarkersResponse | None = None
         self.pending: Pending[Any] = Pending(on_abandon=self._abandon)
         self._waits: list[CommitWait] = []
         self._timer: Timer | None = None
-        for asked in call.request.markers:
+        self._is_abandoned = False
+
+    def _each(self) -> Iterator[tuple[WritableTxnMarker, TopicPartition]]:
+        """Yields the markers with their partitions. The results get all producers and topics in the order of the request."""
+        for asked in self._call.request.markers:
             by_topic = self._results.setdefault(asked.producer_id, {})
             for topic in asked.topics:
                 by_topic.setdefault(topic.name, {})
-        if not self._unwritten:
-            self._answer()
+                for index in topic.partition_indexes:
+                    yield asked, TopicPartition(topic.name, index)
 
     def go_on(self) -> None:
         """Writes the next markers, for a few milliseconds."""
@@ -96,15 +96,18 @@ class _Writing:
         stop_ms = clock.monotonic_ms() + SLICE_MS
         self._broker.purgatory.hold()
         try:
-            for _ in range(min(MARKERS_AT_ONCE, len(self._unwritten))):
-                self._write(*self._unwritten.popleft())
-                if clock.monotonic_ms() >= stop_ms:
-                    break
+            for written_count, (asked, partition) in enumerate(self._unwritten, 1):
+                self._waiting_count += 1
+                self._write(asked, partition)
+                if written_count == MARKERS_AT_ONCE or clock.monotonic_ms() >= stop_ms:
+                    clock.call_later(PAUSE_MS, self.go_on)
+                    return
         finally:
             self._broker.purgatory.release()
-        if self._unwritten:
-            clock.call_later(PAUSE_MS, self.go_on)
-        elif self._waiting_count:
+        if self._is_abandoned:
+            return
+        self._end_one()
+        if self._waiting_count:
             timeout_ms = self._broker.config.integer("request.timeout.ms")
             self._timer = clock.call_later(timeout_ms, self._end_waits)
 
@@ -115,7 +118,8 @@ class _Writing:
 
     def _abandon(self) -> None:
         """Writes no more markers, because the connection was closed: a coordinator writes them again."""
-        self._unwritten.clear()
+        self._is_abandoned = True
+        self._unwritten = iter(())
         for wait in self._waits:
             wait.cancel()
         self._stop_timer()
@@ -147,15 +151,24 @@ class _Writing:
 
     def _note(self, producer_id: int, partition: TopicPartition, error: ErrorCode | None) -> None:
         self._results[producer_id][partition.topic][partition.partition] = error or ErrorCode.NONE
+        self._end_one()
+
+    def _end_one(self) -> None:
         self._waiting_count -= 1
         if not self._waiting_count:
-            self._answer()
+            self._stop_timer()
+            answer = self._broker.slices.run(_response(self._results))
+            if isinstance(answer, WriteTxnMarkersResponse):
+                self.response = answer
+            self.pending.complete_with(answer)
 
-    def _answer(self) -> None:
-        markers = [_result(producer_id, by_topic) for producer_id, by_topic in self._results.items()]
-        self.response = WriteTxnMarkersResponse(markers=markers)
-        self._stop_timer()
-        self.pending.complete(self.response)
+
+def _response(results: Results) -> Work[WriteTxnMarkersResponse]:
+    response = WriteTxnMarkersResponse(markers=[])
+    for producer_id, by_topic in results.items():
+        response.markers.append(_result(producer_id, by_topic))
+        yield
+    return response
 
 
 def _result(producer_id: int, by_topic: dict[str, dict[int, int]]) -> WritableTxnMarkerResult:

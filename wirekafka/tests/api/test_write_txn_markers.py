@@ -7,7 +7,10 @@ import pytest
 import trio
 from structlog.testing import capture_logs
 
+from wirekafka.api import write_txn_markers
+from wirekafka.coordinator.transactions.endings import MARKERS_AT_ONCE
 from wirekafka.errors import ErrorCode
+from wirekafka.names import TopicPartition
 from wirekafka.replication.partition import Partition
 from wirekafka.tests.api.data_plane import Caller, wait_for
 from wirekafka.tests.api.fetching import at, partitions_of, request_of
@@ -186,6 +189,30 @@ def test_markers_of_a_client_that_has_gone_away_are_not_written_any_more(tmp_pat
         written = log_of(caller).log_end_offset
         await trio.sleep(1)
         assert 0 < log_of(caller).log_end_offset == written < 1_000
+
+    run(body, tmp_path)
+
+
+def test_many_markers_of_strangers_are_answered_in_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[TopicPartition] = []
+
+    class Noted(TopicPartition):
+        def __new__(cls, topic: str, partition: int) -> Noted:
+            noted = super().__new__(cls, topic, partition)
+            made.append(noted)
+            return noted
+
+    monkeypatch.setattr(write_txn_markers, "TopicPartition", Noted)
+
+    async def body(caller: Caller) -> None:
+        topics = [WritableTxnMarkerTopic(name=f"unknown-{number}", partition_indexes=[0, 1]) for number in range(1_000)]
+        markers = [WritableTxnMarker(producer_id=number, producer_epoch=0, topics=topics) for number in range(3)]
+        pending = caller.ask(WriteTxnMarkersRequest(markers=markers), 1)
+        assert len(made) <= MARKERS_AT_ONCE
+        answer = await wait_for(pending)
+        assert [each.producer_id for each in answer.markers] == [0, 1, 2]
+        assert [len(each.topics) for each in answer.markers] == [1_000] * 3
+        assert len(made) == 6_000
 
     run(body, tmp_path)
 
