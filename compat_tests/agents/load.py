@@ -8,7 +8,7 @@ HISTORY gets one line for each request and response: fields that tabs separate, 
 CLOCK_MONOTONIC, which all processes share. compat_tests/harness/recorded_load.py makes the events of the checker from the lines:
 
     sent PRODUCER TOPIC PARTITION PAYLOAD TRANSACTION   (TRANSACTION is - for a record without one)
-    acked PAYLOAD OFFSET
+    acked PAYLOAD OFFSET   (OFFSET is -1 if the broker has not said it, as for a duplicate)
     unknown PAYLOAD REASON
     begun TRANSACTION TRANSACTIONAL_ID VERSION
     end TRANSACTION commit|abort

@@ -42,7 +42,8 @@ class LoadOfAiokafka(Load):
         if done.cancelled() or done.exception() is not None:
             self.recorder.add("unknown", payload, "cancelled" if done.cancelled() else repr(done.exception()))
         else:
-            self.recorder.add("acked", payload, done.result().offset)  # type: ignore[attr-defined]
+            offset = done.result().offset  # type: ignore[attr-defined]
+            self.recorder.add("acked", payload, -1 if offset is None else offset)
 
     async def produce(self) -> None:
         # Batches are given up after the request timeout, retries included.

@@ -50,7 +50,8 @@ class LoadOfConfluent(Load):
         if error is not None:
             self.recorder.add("unknown", payload, error)
         else:
-            self.recorder.add("acked", payload, message.offset())
+            offset = message.offset()
+            self.recorder.add("acked", payload, -1 if offset is None else offset)
 
     def produce(self) -> None:
         producer = Producer(self.settings(**{"enable.idempotence": True, "linger.ms": 0}))
