@@ -650,6 +650,14 @@ class EpollDriver:
             left -= sent
         return most_bytes - left
 
+    def send_early(self, client: Client, data: bytes) -> None:
+        """Sends bytes to a client before the replies that it waits for; does nothing if its connection has ended."""
+        for link in self._links.values():
+            if link.connection.client is client:
+                link.connection.output.append(data)
+                self.wake(link)
+                return
+
     def wake(self, link: _Link) -> None:
         """Queues a connection from outside a turn, and wakes the driver's task."""
         self._queue(link)

@@ -48,6 +48,7 @@ class RunningBroker:
         addresses: the addresses of `listeners`, in their order, with the real ports.
         lag: measures how long the loop was held.
         driver: serves the connections of clients, and those to other brokers.
+        dispatcher: handles the requests; a test may replace its `handle`.
         listen: lets a spare broker accept connections; any other broker does so already.
         metrics_address: where the metrics are served; None if they are not.
     """
@@ -56,6 +57,7 @@ class RunningBroker:
     addresses: list[Address]
     lag: LoopLag
     driver: EpollDriver
+    dispatcher: Dispatcher
     listen: Callable[[], None]
     metrics_address: Address | None = None
 
@@ -149,7 +151,7 @@ async def _running(
             broker.logs.announce(", ".join(map(str, addresses)))
             async with (
                 _background(outlives_cancellation=config.is_member) as background,
-                _serving(broker, listeners) as (lag, driver, listen, meter),
+                _serving(broker, listeners) as (lag, driver, dispatcher, listen, meter),
             ):
                 broker.start(background)
                 metrics_address = None if meter is None else await _serve_metrics(broker, driver, lag, meter, background)
@@ -163,7 +165,7 @@ async def _running(
                         listeners=[str(address) for address in addresses],
                         log_dirs=config.log_dirs,
                     )
-                    yield RunningBroker(broker, addresses, lag, driver, listen, metrics_address)
+                    yield RunningBroker(broker, addresses, lag, driver, dispatcher, listen, metrics_address)
         if broker.logs.all_failed.is_set():
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "all data directories have failed")
     finally:
@@ -254,7 +256,7 @@ def most_held_bytes(config: BrokerConfig) -> int:
 @asynccontextmanager
 async def _serving(
     broker: Broker, listeners: list[BoundListener]
-) -> AsyncIterator[tuple[LoopLag, EpollDriver, Listen, RequestMeter | None]]:
+) -> AsyncIterator[tuple[LoopLag, EpollDriver, Dispatcher, Listen, RequestMeter | None]]:
     """Serves connections once the block lets the broker listen, and measures the loop; at the end it closes the connections."""
     lag = LoopLag()
     config = broker.config
@@ -280,7 +282,7 @@ async def _serving(
         trio.lowlevel.add_instrument(lag)
         try:
             with lag.collections.measured():
-                yield lag, driver, listen, meter
+                yield lag, driver, dispatcher, listen, meter
         finally:
             trio.lowlevel.remove_instrument(lag)
 

@@ -23,14 +23,17 @@ if TYPE_CHECKING:
     from wirekafka.testing.cluster import open_cluster
     from wirekafka.testing.embedded import EmbeddedBroker
     from wirekafka.testing.embedded_cluster import EmbeddedCluster
+    from wirekafka.testing.faults import ActiveFault, FaultSpec
     from wirekafka.testing.groups import GroupView, MemberView
     from wirekafka.testing.stored_records import StoredRecord
 
 _HOMES = {
+    "ActiveFault": "faults",
     "AdvancingClock": "advancing_clock",
     "AsyncEmbeddedBroker": "async_broker",
     "EmbeddedBroker": "embedded",
     "EmbeddedCluster": "embedded_cluster",
+    "FaultSpec": "faults",
     "GroupView": "groups",
     "MemberView": "groups",
     "Snapshot": "async_broker",
@@ -40,10 +43,12 @@ _HOMES = {
 }
 
 __all__ = [
+    "ActiveFault",
     "AdvancingClock",
     "AsyncEmbeddedBroker",
     "EmbeddedBroker",
     "EmbeddedCluster",
+    "FaultSpec",
     "GroupView",
     "MemberView",
     "Snapshot",

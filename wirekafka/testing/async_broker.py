@@ -17,6 +17,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import trio
 
@@ -24,6 +25,7 @@ from wirekafka.broker import Broker
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.server.running import only_cause
 from wirekafka.testing.advancing_clock import AdvancingClock
+from wirekafka.testing.faults import ActiveFault, FaultInjector, FaultSpec
 from wirekafka.testing.generations import Generation, Generations
 from wirekafka.testing.groups import GroupView, read_group, read_groups
 from wirekafka.testing.local_client import LocalClient
@@ -70,6 +72,8 @@ class AsyncEmbeddedBroker:
         self._clock = clock
         self._current: Generation | None = None
         self._spares: list[Generation] = []
+        self._faults: list[ActiveFault] = []
+        self._injector: FaultInjector | None = None
         self._count = 0
 
     # The broker
@@ -105,8 +109,9 @@ class AsyncEmbeddedBroker:
     async def reset(self) -> None:
         """Replaces the broker by an empty one on the same port: no topics, groups, transactions or settings, and the time is now.
 
-        Connections end, and clients connect again.
+        Connections end, and clients connect again. Faults end.
         """
+        self._faults.clear()
         await self._switch_to(self._spares.pop() if self._spares else await self._open_empty())
         self._generations.start_soon(self.prepare_reset)
 
@@ -119,6 +124,9 @@ class AsyncEmbeddedBroker:
 
     async def _switch_to(self, new: Generation) -> None:
         old, self._current = self._current, new
+        self._injector = FaultInjector(new.running, self._faults)
+        if self._faults:
+            self._injector.begin()
         self._generations.switch(old, new)
         # One turn of the loop ends the connections of the old broker.
         await trio.lowlevel.checkpoint()
@@ -143,7 +151,7 @@ class AsyncEmbeddedBroker:
     async def restore(self, snapshot: Snapshot) -> None:
         """Replaces the broker by one with the data of a snapshot, which can be restored again.
 
-        Connections end, and clients connect again.
+        Connections end, and clients connect again. Faults go on.
 
         Raises:
             OSError: the copy cannot be made.
@@ -278,6 +286,44 @@ class AsyncEmbeddedBroker:
             + (f"these topics, with the records of each partition: {', '.join(sorted(topics))}. " if topics else "no topics. ")
             + (f"Groups: {'. '.join(groups)}." if groups else "It has no groups.")
         )
+
+    # Faults
+
+    async def add_fault(self, spec: FaultSpec) -> ActiveFault:
+        """Orders a fault, after those that were ordered before.
+
+        Raises:
+            ValueError: there is no such fault.
+        """
+        spec.check()
+        fault = ActiveFault(spec)
+        self._faults.append(fault)
+        if self._injector is not None:
+            self._injector.begin()
+        return fault
+
+    async def remove_fault(self, fault: ActiveFault) -> None:
+        """Ends a fault; does nothing if it has ended."""
+        if fault in self._faults:
+            self._faults.remove(fault)
+        if not self._faults and self._injector is not None:
+            self._injector.end()
+
+    @asynccontextmanager
+    async def fault(self, **fields: Any) -> AsyncIterator[ActiveFault]:
+        """Orders a fault for as long as the block lasts.
+
+        Args:
+            fields: as `FaultSpec`.
+
+        Raises:
+            ValueError: there is no such fault.
+        """
+        fault = await self.add_fault(FaultSpec(**fields))
+        try:
+            yield fault
+        finally:
+            await self.remove_fault(fault)
 
     # Time
 

@@ -11,7 +11,8 @@ and the data is in Kafka's files. Methods that wait block the calling thread; in
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -20,6 +21,7 @@ from typing import Any, TypeVar
 from wirekafka.broker import Broker
 from wirekafka.testing.advancing_clock import AdvancingClock
 from wirekafka.testing.async_broker import TIMEOUT_SECONDS, AsyncEmbeddedBroker, Snapshot, open_embedded
+from wirekafka.testing.faults import ActiveFault, FaultSpec
 from wirekafka.testing.groups import GroupView
 from wirekafka.testing.library_log import use_logging
 from wirekafka.testing.loop_thread import LoopThread
@@ -131,7 +133,8 @@ class EmbeddedBroker:
     def reset(self) -> None:
         """Replaces the broker by an empty one on the same port: no topics, groups, transactions or settings, and the time is now.
 
-        Connections end, and clients connect again. The next empty broker is opened meanwhile, so that a reset takes about 1 ms.
+        Connections end, and clients connect again. Faults end. The next empty broker is opened meanwhile, so that a reset takes
+        about 1 ms.
         """
         self.call(AsyncEmbeddedBroker.reset)
 
@@ -147,7 +150,7 @@ class EmbeddedBroker:
     def restore(self, snapshot: Snapshot) -> None:
         """Replaces the broker by one with the data of a snapshot, which can be restored again.
 
-        Connections end, and clients connect again.
+        Connections end, and clients connect again. Faults go on.
 
         Raises:
             OSError: the copy cannot be made.
@@ -239,6 +242,24 @@ class EmbeddedBroker:
         """
         wait = partial(AsyncEmbeddedBroker.wait_for_committed, partition=partition, timeout_s=timeout_s)
         return self.call(wait, group_id, topic, offset)
+
+    # Faults
+
+    @contextmanager
+    def fault(self, **fields: Any) -> Iterator[ActiveFault]:
+        """Orders a fault for as long as the block lasts: `with broker.fault(api="Produce", lose="reply", times=1) as fault:`.
+
+        Args:
+            fields: which requests are hit, and what happens to them, as in `FaultSpec`.
+
+        Raises:
+            ValueError: there is no such fault.
+        """
+        fault = self.call(AsyncEmbeddedBroker.add_fault, FaultSpec(**fields))
+        try:
+            yield fault
+        finally:
+            self.call(AsyncEmbeddedBroker.remove_fault, fault)
 
     def describe(self) -> str:
         """Returns the topics and groups in one paragraph, for the report of a failed test."""

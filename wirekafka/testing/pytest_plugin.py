@@ -11,6 +11,7 @@ Fixtures:
 Markers:
     kafka_settings(**settings)               the broker or the cluster of this test has these settings, and is its own.
     kafka_topic(partitions=1, **settings)    the topic of this test.
+    kafka_fault(**fields)                    a fault from the beginning of the test, as `EmbeddedBroker.fault` takes it.
 
 The report of a failed test has the topics and groups of its broker. pytest adds the broker's log since the beginning of the test.
 
@@ -22,6 +23,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Generator, Iterator
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 
 SETTINGS_MARKER = "kafka_settings"
 TOPIC_MARKER = "kafka_topic"
+FAULT_MARKER = "kafka_fault"
 
 _BROKER = pytest.StashKey["EmbeddedBroker"]()
 _WAS_USED = pytest.StashKey[bool]()
@@ -41,6 +44,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Registers the markers, and lets pytest capture the log of brokers."""
     config.addinivalue_line("markers", f"{SETTINGS_MARKER}(**settings): the Kafka broker of the test has these settings")
     config.addinivalue_line("markers", f"{TOPIC_MARKER}(partitions=1, **settings): the topic of the fixture kafka_topic")
+    config.addinivalue_line("markers", f"{FAULT_MARKER}(**fields): a fault of the Kafka broker, from the beginning of the test")
     broker_log = logging.getLogger("wirekafka")
     if broker_log.level == logging.NOTSET:
         broker_log.setLevel(logging.INFO)
@@ -77,15 +81,22 @@ def kafka_broker(request: pytest.FixtureRequest) -> Iterator[EmbeddedBroker]:
     settings = _settings(request)
     if settings:
         with EmbeddedBroker(storage=_storage(), **settings) as broker:
-            request.node.stash[_BROKER] = broker
-            yield broker
+            yield from _serve(request, broker)
         return
     shared: EmbeddedBroker = request.getfixturevalue("_kafka_session_broker")
     if request.config.stash.get(_WAS_USED, False):
         shared.reset()
     request.config.stash[_WAS_USED] = True
-    request.node.stash[_BROKER] = shared
-    yield shared
+    yield from _serve(request, shared)
+
+
+def _serve(request: pytest.FixtureRequest, broker: EmbeddedBroker) -> Iterator[EmbeddedBroker]:
+    """Gives a broker to a test, with the faults of its markers."""
+    request.node.stash[_BROKER] = broker
+    with ExitStack() as faults:
+        for marker in request.node.iter_markers(FAULT_MARKER):
+            faults.enter_context(broker.fault(**marker.kwargs))
+        yield broker
 
 
 @pytest.fixture

@@ -62,6 +62,22 @@ def test_markers_give_a_test_a_broker_with_other_settings(pytester: pytest.Pytes
     run(pytester, source).assert_outcomes(passed=1)
 
 
+def test_marker_orders_a_fault_for_one_test(pytester: pytest.Pytester) -> None:
+    source = """
+        import pytest
+
+        @pytest.mark.kafka_fault(api="Produce", error="INVALID_RECORD")
+        def test_refused(kafka_broker, kafka_topic):
+            produce(kafka_broker, kafka_topic, b"one")
+            assert kafka_broker.records(kafka_topic) == []
+
+        def test_taken(kafka_broker, kafka_topic):
+            produce(kafka_broker, kafka_topic, b"one")
+            assert len(kafka_broker.records(kafka_topic)) == 1
+    """
+    run(pytester, source).assert_outcomes(passed=2)
+
+
 def test_report_of_a_failed_test_has_the_log_and_the_state_of_the_broker(pytester: pytest.Pytester) -> None:
     source = """
         def test_orders(kafka_broker, kafka_topic):

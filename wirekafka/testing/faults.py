@@ -1,0 +1,390 @@
+"""Faults that a test orders: the broker answers a request with an error, late, or not at all.
+
+    with broker.fault(api="Produce", topic="orders", error="NOT_ENOUGH_REPLICAS", times=3) as fault:
+        ...
+    assert len(fault.hits) == 3
+
+How it works: while there is a fault, the injector stands between the connections and the dispatcher. It looks at the header of
+each request, and decodes the request if a fault asks for a topic or a group. What no fault hits reaches the dispatcher as always.
+
+Rules of this file:
+    The log, the coordinators and the codec stay as they are: a fault happens before a request is handled, or after it.
+    Of several faults that match a request, the one that was ordered first hits it.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
+
+from wirekafka.api.kafka_apis import API_NAMES
+from wirekafka.api.registry import Api, Client, find_api
+from wirekafka.errors import ErrorCode, ProtocolError
+from wirekafka.log.storage import FileRegion
+from wirekafka.pending import Pending
+from wirekafka.server.dispatch import Route
+from wirekafka.testing.error_responses import merge, refusal_of, split
+from wirekafka.wire.codec import decode, encode, fields_of, skip_tagged_fields
+from wirekafka.wire.frames import RequestHeader, read_request_header
+from wirekafka.wire.messages.fetch import FetchRequest, FetchResponse
+
+if TYPE_CHECKING:
+    from wirekafka.server.connection import Answer
+    from wirekafka.server.running import RunningBroker
+    from wirekafka.wire.types import Message
+
+API_KEYS = {name: key for key, name in API_NAMES.items()}
+
+FETCH_KEY = 1
+
+TRICKLE_SECONDS = 0.05
+"""The time between two parts of a response that trickles."""
+
+Lost = Literal["request", "reply"]
+Cut = Literal["request", "reply", "mid_reply"]
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A request that a fault has hit.
+
+    Attributes:
+        time_ms: the broker's time.
+        api, version, correlation_id, client_id: of the request.
+    """
+
+    time_ms: int
+    api: str
+    version: int
+    correlation_id: int
+    client_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class FaultSpec:
+    """Which requests are hit, and what happens to them. Exactly one of the effects is given; `delay_s` may be added to any.
+
+    Attributes:
+        api: the name of the API; None for every API.
+        topic, partition: of requests that name topics. An error answers these partitions only; the others are handled.
+        client_id, group: of the request.
+        skip: so many matching requests pass before the first is hit.
+        times: so many are hit; None for all.
+        probability, seed: each matching request is hit by chance; the seed repeats the choices.
+        error: the name of an error code, which answers the request instead of handling it.
+        lose: "request": it is neither handled nor answered; "reply": it is handled and not answered.
+        disconnect: the connection is closed before the "request" is handled, before the "reply" is sent, or in the middle of it.
+        trickle_bytes_per_s: the response is sent at this rate.
+        throttle_ms: the response tells the client to wait so long.
+        delay_s: the request is handled so much later.
+    """
+
+    api: str | None = None
+    topic: str | None = None
+    partition: int | None = None
+    client_id: str | None = None
+    group: str | None = None
+    skip: int = 0
+    times: int | None = None
+    probability: float = 1.0
+    seed: int = 0
+    error: str | None = None
+    lose: Lost | None = None
+    disconnect: Cut | None = None
+    trickle_bytes_per_s: int | None = None
+    throttle_ms: int | None = None
+    delay_s: float | None = None
+
+    def check(self) -> None:
+        """Raises unless the fault can be ordered.
+
+        Raises:
+            ValueError: the text names the field and what it takes.
+        """
+        if self.api is not None and self.api not in API_KEYS:
+            raise ValueError(f"api={self.api!r} is not an API; the names are those of Kafka, such as Produce and OffsetCommit")
+        if self.error is not None and self.error not in ErrorCode.__members__:
+            raise ValueError(f"error={self.error!r} is not an error code of Kafka, such as NOT_ENOUGH_REPLICAS")
+        for name, value, allowed in (
+            ("lose", self.lose, ("request", "reply")),
+            ("disconnect", self.disconnect, ("request", "reply", "mid_reply")),
+        ):
+            if value is not None and value not in allowed:
+                raise ValueError(f"{name}={value!r} is none of {', '.join(allowed)}")
+        effects = [self.error, self.lose, self.disconnect, self.trickle_bytes_per_s, self.throttle_ms]
+        given = sum(effect is not None for effect in effects)
+        if given > 1 or (given == 0 and self.delay_s is None):
+            raise ValueError("a fault has one of error, lose, disconnect, trickle_bytes_per_s, throttle_ms and delay_s")
+        if self.partition is not None and self.topic is None:
+            raise ValueError("partition is given without topic")
+        if self.trickle_bytes_per_s is not None and self.trickle_bytes_per_s < 1:
+            raise ValueError("trickle_bytes_per_s is at least 1")
+
+
+@dataclass(slots=True, eq=False)
+class ActiveFault:
+    """A fault that was ordered.
+
+    Attributes:
+        spec: what was ordered.
+        hits: the requests that it has hit, in order.
+    """
+
+    spec: FaultSpec
+    hits: list[Hit] = field(default_factory=list)
+    _matched: int = 0
+    _dice: random.Random = field(default_factory=random.Random)
+
+    def __post_init__(self) -> None:
+        self._dice.seed(self.spec.seed)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has hit as many requests as it was ordered for."""
+        return self.spec.times is not None and len(self.hits) >= self.spec.times
+
+    def takes(self, hit: Hit) -> bool:
+        """Whether a matching request is hit; it is noted then."""
+        if self.is_over:
+            return False
+        self._matched += 1
+        if self._matched <= self.spec.skip or self._dice.random() >= self.spec.probability:
+            return False
+        self.hits.append(hit)
+        return True
+
+
+class FaultInjector:
+    """Carries out the faults of one broker."""
+
+    def __init__(self, running: RunningBroker, faults: list[ActiveFault]) -> None:
+        self._broker = running.broker
+        self._driver = running.driver
+        self._inner = running.dispatcher.handle
+        self._dispatcher = running.dispatcher
+        self._faults = faults
+
+    def begin(self) -> None:
+        """Stands between the connections and the dispatcher from now on."""
+        self._dispatcher.handle = self.handle
+
+    def end(self) -> None:
+        """Lets the dispatcher handle all requests itself again."""
+        self._dispatcher.handle = self._inner
+
+    def handle(self, frame: memoryview, client: Client, now_ms: int) -> Answer | Pending[Any]:
+        """Handles a request as `Dispatcher.handle` does, or carries out a fault."""
+        header = read_request_header(frame)
+        name = API_NAMES.get(header.api_key, str(header.api_key))
+        hit = Hit(now_ms, name, header.api_version, header.correlation_id, header.client_id)
+        request = _Request(frame, header)
+        if self._hides_topics(request):
+            return self._end_session(request)
+        for fault in self._faults:
+            if self._matches(fault.spec, hit, request) and fault.takes(hit):
+                return self._carry_out(fault.spec, request, client, now_ms)
+        return self._inner(frame, client, now_ms)
+
+    def _hides_topics(self, request: _Request) -> bool:
+        """Whether a fault asks for topics, and a Fetch of a session names only those that have changed."""
+        if request.header.api_key != FETCH_KEY or not any(each.spec.topic and not each.is_over for each in self._faults):
+            return False
+        body = request.body()
+        return isinstance(body, FetchRequest) and body.session_id != 0 and body.session_epoch > 0
+
+    def _end_session(self, request: _Request) -> Answer:
+        """Answers that there is no such fetch session. The client sends all topics then."""
+        assert request.api is not None, "its body was decoded"
+        route = Route(request.api, request.header.api_version, request.api.handler_on(self._broker))
+        return route.encode(request.header.correlation_id, FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND))
+
+    def _matches(self, spec: FaultSpec, hit: Hit, request: _Request) -> bool:
+        if spec.api not in (None, hit.api) or spec.client_id not in (None, hit.client_id):
+            return False
+        if spec.group is not None and spec.group not in request.groups():
+            return False
+        return spec.topic is None or self._split(spec, request)[0] is not None
+
+    def _split(self, spec: FaultSpec, request: _Request) -> tuple[Message | None, Message | None]:
+        """Returns the part of a request that a fault is about, and the other part."""
+        body = request.body()
+        if body is None:
+            return None, None
+        if spec.topic is None:
+            return body, None
+
+        def matches(topic: Any, index: int | None) -> bool:
+            return self._name_of(topic) == spec.topic and (index is None or spec.partition in (None, index))
+
+        return split(body, request.header.api_version, matches, is_flexible=request.is_flexible)
+
+    def _name_of(self, topic: Any) -> str | None:
+        if isinstance(topic, str):
+            return topic
+        name = getattr(topic, "name", None) or getattr(topic, "topic", None)
+        topic_id = getattr(topic, "topic_id", None)
+        if name or not topic_id:
+            return name
+        found = self._broker.topics.find_by_id(topic_id)
+        return None if found is None else found.name
+
+    def _carry_out(self, spec: FaultSpec, request: _Request, client: Client, now_ms: int) -> Answer | Pending[Any]:
+        if spec.delay_s is None:
+            return self._act(spec, request, client, now_ms)
+        kept = _Request(memoryview(bytearray(request.frame)), request.header)
+        pending: Pending[Any] = Pending(on_abandon=lambda: timer.cancel())
+
+        def act() -> None:
+            try:
+                pending.complete_with(self._act(spec, kept, client, now_ms))
+            except ProtocolError as error:
+                pending.complete(error)
+
+        timer = self._broker.clock.call_later(spec.delay_s * 1000, act)
+        return pending
+
+    def _act(self, spec: FaultSpec, request: _Request, client: Client, now_ms: int) -> Answer | Pending[Any]:
+        if spec.lose == "request":
+            return Pending()
+        if spec.disconnect == "request":
+            raise ProtocolError("a test has ordered it")
+        if spec.error is not None:
+            return self._refuse(spec, request, client, now_ms)
+        answer = self._inner(request.frame, client, now_ms)
+        after = partial(self._after, spec, request, client)
+        return answer.map(after) if isinstance(answer, Pending) else after(answer)
+
+    def _after(self, spec: FaultSpec, request: _Request, client: Client, answer: Any) -> Any:
+        """Does to an answer what a fault does after a request was handled."""
+        if answer is None or isinstance(answer, ProtocolError):
+            return answer
+        if spec.lose is not None:
+            return Pending()
+        if spec.disconnect == "reply":
+            return _gone()
+        data = _bytes_of(answer)
+        if spec.throttle_ms is not None:
+            return request.throttled(data, spec.throttle_ms)
+        if spec.disconnect == "mid_reply":
+            self._driver.send_early(client, data[: len(data) // 2])
+            return _gone()
+        if spec.trickle_bytes_per_s is not None:
+            return self._trickle(client, data, spec.trickle_bytes_per_s)
+        return answer
+
+    def _trickle(self, client: Client, data: bytes, bytes_per_s: int) -> Pending[Any]:
+        size = max(1, round(bytes_per_s * TRICKLE_SECONDS))
+        pause_ms = 1000 * size / bytes_per_s
+        pending: Pending[Any] = Pending()
+
+        def send(rest: bytes) -> None:
+            if pending.is_done:
+                return
+            if len(rest) <= size:
+                pending.complete(rest)
+                return
+            self._driver.send_early(client, rest[:size])
+            self._broker.clock.call_later(pause_ms, partial(send, rest[size:]))
+
+        self._broker.clock.call_later(0, partial(send, data))
+        return pending
+
+    def _refuse(self, spec: FaultSpec, request: _Request, client: Client, now_ms: int) -> Answer | Pending[Any]:
+        """Answers the part of a request that a fault is about with its error, and lets the other part be handled.
+
+        Raises:
+            ProtocolError: the response has no field for an error.
+        """
+        assert spec.error is not None and request.api is not None, "a fault with an error has hit a served API"
+        api, header = request.api, request.header
+        refused, handled = self._split(spec, request)
+        version, is_flexible = header.api_version, request.is_flexible
+        route = Route(api, version, api.handler_on(self._broker))
+        code = ErrorCode[spec.error]
+        made = None if refused is None else refusal_of(refused, api.response, code, version, is_flexible=is_flexible)
+        if made is None:
+            raise ProtocolError(f"a test has ordered {spec.error}, which a {route} response cannot say")
+        if getattr(request.body(), "acks", None) == 0:
+            return None
+        if handled is None:
+            return route.encode(header.correlation_id, made)
+
+        def join(answer: Any) -> Any:
+            if answer is None or isinstance(answer, ProtocolError):
+                return answer
+            body = _bytes_of(answer)[4 + route.header_bytes :]
+            return route.encode(header.correlation_id, merge(decode(api.response, version, is_flexible, body), made))
+
+        if isinstance(handled, FetchRequest):
+            # In a session, later requests would name changed partitions only.
+            handled.session_id, handled.session_epoch = 0, -1
+        answer = self._inner(request.with_body(handled), client, now_ms)
+        return answer.map(join) if isinstance(answer, Pending) else join(answer)
+
+
+def _gone() -> Pending[Any]:
+    """Returns a reply that ends the connection."""
+    pending: Pending[Any] = Pending()
+    pending.complete(ProtocolError("a test has ordered it"))
+    return pending
+
+
+def _bytes_of(answer: Any) -> bytes:
+    if isinstance(answer, bytes):
+        return answer
+    return b"".join(piece.read() if isinstance(piece, FileRegion) else bytes(piece) for piece in answer)
+
+
+class _Request:
+    """One request; its body is decoded when it is first needed."""
+
+    def __init__(self, frame: memoryview, header: RequestHeader) -> None:
+        self.frame = frame
+        self.header = header
+        self.api: Api | None = find_api(header.api_key)
+        self._body: Message | None = None
+
+    @property
+    def is_flexible(self) -> bool:
+        """Whether its version has compact lengths and tagged fields."""
+        return self.api is not None and self.api.is_flexible(self.header.api_version)
+
+    @property
+    def _body_at(self) -> int:
+        at = self.header.body_offset
+        return skip_tagged_fields(self.frame, at, len(self.frame)) if self.is_flexible else at
+
+    def body(self) -> Message | None:
+        """Returns the decoded body; None if the API or its version is not served."""
+        if self._body is None and self.api is not None and self.header.api_version in self.api.versions:
+            self._body = decode(self.api.request, self.header.api_version, self.is_flexible, self.frame[self._body_at :])
+        return self._body
+
+    def groups(self) -> list[str]:
+        """Returns the groups that it names."""
+        body: Any = self.body()
+        if body is None:
+            return []
+        many = getattr(body, "groups", None) or getattr(body, "group_ids", None) or []
+        named = [each if isinstance(each, str) else getattr(each, "group_id", None) for each in many]
+        return [getattr(body, "group_id", ""), *filter(None, named)]
+
+    def with_body(self, body: Message) -> memoryview:
+        """Returns the frame of a request with the same header and another body."""
+        encoded = encode(body, self.header.api_version, self.is_flexible)
+        return memoryview(bytearray(bytes(self.frame[: self._body_at]) + encoded))
+
+    def throttled(self, data: bytes, throttle_ms: int) -> bytes:
+        """Returns a response with another throttle time; the same response if its version has none at the beginning."""
+        assert self.api is not None, "an answered request is of a served API"
+        version, is_flexible = self.header.api_version, self.is_flexible
+        fields = fields_of(self.api.response, version, is_flexible)
+        if "throttle_time_ms" not in {each.name for each in fields}:
+            return data
+        at = 8 + self.api.has_flexible_response_header(version)
+        message: Any = decode(self.api.response, version, is_flexible, data[at:])
+        message.throttle_time_ms = throttle_ms
+        body = encode(message, version, is_flexible)
+        return (at - 4 + len(body)).to_bytes(4, "big") + data[4:at] + body
