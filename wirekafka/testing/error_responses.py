@@ -2,7 +2,8 @@
 
 How it works: the arrays of a response mirror those of its request: `topic_data` and `responses` of Produce have the same topics,
 and these have the same partitions. An element of the request gives its name or number to the element of the response that
-refuses it. A request can be split by topic and partition: one part is refused, the other is handled, and the two responses become one.
+refuses it. A request can be split by topic and partition: one part is refused, the other is handled, and the two responses
+become one.
 
 Rules of this file: pure.
 """
