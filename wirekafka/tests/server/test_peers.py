@@ -16,7 +16,7 @@ import trio.testing
 from wirekafka.clock import Clock
 from wirekafka.server import peers
 from wirekafka.server.drivers import EpollDriver
-from wirekafka.server.peers import BUFFER_BYTES, MAPPED_BYTES, MOST_REQUESTS, PeerConnection, PeerSettings
+from wirekafka.server.peers import BUFFER_BYTES, KEPT_BYTES, MOST_REQUESTS, Frames, PeerConnection, PeerSettings
 from wirekafka.slices import Slices
 from wirekafka.tests.api.longest_step import LIMIT_MS, measuring
 from wirekafka.tests.server.frames import EchoDispatcher
@@ -183,7 +183,7 @@ def test_answer_byte_by_byte_is_taken() -> None:
     run(act)
 
 
-@pytest.mark.parametrize("size", [BUFFER_BYTES, 3 * MAPPED_BYTES], ids=["more than the buffer", "mapped"])
+@pytest.mark.parametrize("size", [BUFFER_BYTES, KEPT_BYTES], ids=["more than the buffer", "mapped"])
 def test_records_of_an_answer_stay_as_they_are_when_others_come(size: int) -> None:
     async def act(bench: Bench) -> None:
         bench.send()
@@ -195,6 +195,38 @@ def test_records_of_an_answer_stay_as_they_are_when_others_come(size: int) -> No
         assert [records_of(answer) for answer in bench.ended] == [b"x" * size, b"y" * size]
 
     run(act)
+
+
+def take_frame(frames: Frames, body: bytes) -> memoryview:
+    """Passes a whole frame to `Frames` in the pieces that it has space for; returns the frame."""
+    left, found = memoryview(len(body).to_bytes(4, "big") + body), list[memoryview]()
+    while left:
+        space = frames.space()
+        size = min(len(space), len(left))
+        space[:size] = left[:size]
+        found += frames.take(size)
+        left = left[size:]
+    (frame,) = found
+    return frame
+
+
+def test_memory_of_a_frame_is_used_again_when_no_view_of_it_exists() -> None:
+    frames = Frames(KEPT_BYTES)
+    first = take_frame(frames, b"x" * 3 * BUFFER_BYTES)
+    memory = first.obj
+    first.release()
+    second = take_frame(frames, b"y" * 2 * BUFFER_BYTES)
+    assert second.obj is memory
+    assert bytes(second) == b"y" * 2 * BUFFER_BYTES
+
+
+def test_memory_of_a_frame_is_not_used_again_while_a_view_of_a_part_exists() -> None:
+    frames = Frames(KEPT_BYTES)
+    first = take_frame(frames, b"x" * 3 * BUFFER_BYTES)
+    part = first[10:20]
+    first.release()
+    take_frame(frames, b"y" * 3 * BUFFER_BYTES)
+    assert bytes(part) == b"x" * 10
 
 
 def test_requests_wait_while_the_socket_accepts_no_more() -> None:
