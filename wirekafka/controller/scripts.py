@@ -7,6 +7,8 @@ A script yields one of these:
   `ZooKeeperError` of each, in the same order. No error is raised for them. The list may be long: it goes out in slices;
 - `PAUSE`, wherever long work may pause, so that the loop serves others.
 
+An exception of the client, which could not send an operation, is raised at the yield too.
+
 Scripts know no loop. `run_script` runs one over a `ZooKeeperClient`; the broker and the simulation use it alike.
 """
 
@@ -17,7 +19,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any, Final, TypeVar
 
 from wirekafka.faults import isolate
-from wirekafka.zookeeper.session import Operation, ZooKeeperClient, ZooKeeperError
+from wirekafka.zookeeper.session import Operation, ZooKeeperClient
 
 T = TypeVar("T")
 
@@ -78,7 +80,7 @@ class _Run:
         """Gives the script what it waits for, and runs it until it waits for ZooKeeper, pauses for others, or ends."""
         slice_end = self._seconds() + SLICE_SECONDS
         try:
-            step = self._script.throw(received) if isinstance(received, ZooKeeperError) else self._script.send(received)
+            step = self._script.throw(received) if isinstance(received, Exception) else self._script.send(received)
             while step is PAUSE:
                 if self._seconds() >= slice_end:
                     self._call_soon(lambda: self._advance(None))
@@ -92,9 +94,17 @@ class _Run:
             self._submit(step)
 
     def _submit(self, step: Operation[Any] | Sequence[Operation[Any]]) -> None:
-        if isinstance(step, Operation):
+        if not isinstance(step, Operation):
+            self._submit_together(step)
+            return
+        try:
             self._client.submit(step, self._advance)
-        elif step:
+        except Exception as error:  # noqa: BLE001 - the script, or else its owner, handles it
+            failure = error
+            self._call_soon(lambda: self._advance(failure))
+
+    def _submit_together(self, step: Sequence[Operation[Any]]) -> None:
+        if step:
             _Together(self._client, step, self._advance, self._call_soon, self._seconds).submit()
         else:
             self._call_soon(lambda: self._advance([]))
@@ -105,13 +115,16 @@ class _Run:
 
 
 class _Together:
-    """Operations that go out without waiting for each other."""
+    """Operations that go out without waiting for each other.
+
+    If the client cannot send one, no later one goes out, and the exception is the result, after the results of those before it.
+    """
 
     def __init__(
         self,
         client: ZooKeeperClient,
         operations: Sequence[Operation[Any]],
-        take: Callable[[list[Any]], object],
+        take: Callable[[list[Any] | Exception], object],
         call_soon: CallSoon,
         seconds: Callable[[], float],
     ) -> None:
@@ -122,22 +135,34 @@ class _Together:
         self._seconds = seconds
         self._submitted = 0
         self._results: list[Any] = []
+        self._failure: Exception | None = None
 
     def submit(self) -> None:
         """Submits operations until all are on their way, or the slice ends."""
         slice_end = self._seconds() + SLICE_SECONDS
         while self._submitted < len(self._operations):
-            self._client.submit(self._operations[self._submitted], self._note)
+            try:
+                self._client.submit(self._operations[self._submitted], self._note)
+            except Exception as error:  # noqa: BLE001 - the script, or else its owner, handles it
+                self._fail(error)
+                return
             self._submitted += 1
             if self._seconds() >= slice_end:
                 self._call_soon(self.submit)
                 return
+
+    def _fail(self, failure: Exception) -> None:
+        self._failure = failure
+        if len(self._results) == self._submitted:
+            self._call_soon(lambda: self._take(failure))
 
     def _note(self, result: Any) -> None:
         # Operations complete in the order in which they were submitted.
         self._results.append(result)
         if len(self._results) == len(self._operations):
             self._take(self._results)
+        elif self._failure is not None and len(self._results) == self._submitted:
+            self._take(self._failure)
 
 
 def in_slices(items: Iterator[T], count: int = 64) -> Generator[None, Any, list[T]]:

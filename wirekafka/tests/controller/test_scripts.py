@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import count
 from typing import Any
 
 import pytest
 
 from wirekafka.controller.scripts import PAUSE, SLICE_SECONDS, Script, in_slices, run_script
-from wirekafka.tests.controller.stage import Stage
-from wirekafka.zookeeper.session import Create, Data, GetData, ZooKeeperError, ZooKeeperErrorCode
+from wirekafka.tests.controller.stage import NOW_MS, Stage
+from wirekafka.zookeeper.model.client import ModelClient
+from wirekafka.zookeeper.session import Create, Data, GetData, Operation, R, ZooKeeperError, ZooKeeperErrorCode
 
 
 def test_script_receives_the_result_of_an_operation() -> None:
@@ -97,6 +99,46 @@ def test_script_that_fails_ends_with_its_exception() -> None:
 
     with pytest.raises(ValueError, match="a defect"):
         Stage().run(script())
+
+
+class _FailingClient(ModelClient):
+    """A client that cannot send the operation with a number."""
+
+    def __init__(self, stage: Stage, number: int) -> None:
+        super().__init__(stage.server, stage.steps.append, lambda: NOW_MS)
+        self._numbers = count()
+        self._fails_at = number
+
+    def submit(self, operation: Operation[R], callback: Callable[[R | ZooKeeperError], None]) -> None:
+        """Raises instead of sending one operation."""
+        if next(self._numbers) == self._fails_at:
+            raise ValueError("cannot be encoded")
+        super().submit(operation, callback)
+
+
+@pytest.mark.parametrize(("step", "number"), [(GetData("/"), 0), ([GetData("/")] * 3, 0), ([GetData("/")] * 3, 2)])
+def test_operation_that_cannot_be_sent_raises_where_the_script_waits(
+    step: Operation[Any] | list[Operation[Any]], number: int
+) -> None:
+    stage = Stage()
+    client = _FailingClient(stage, number)
+    stage.turn()
+    seen: list[str] = []
+
+    def script() -> Script[str]:
+        try:
+            yield step
+        except ValueError as error:
+            seen.append(str(error))
+        found: Data = yield GetData("/")
+        return f"then {len(found.data)} bytes"
+
+    results: list[Any] = []
+    run_script(client, script(), results.append, stage.steps.append)
+    stage.turn()
+
+    assert seen == ["cannot be encoded"]
+    assert results == ["then 0 bytes"]
 
 
 def test_end_that_fails_is_logged(logged_faults: list[str]) -> None:
