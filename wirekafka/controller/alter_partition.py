@@ -20,7 +20,7 @@ from itertools import islice
 import structlog
 
 from wirekafka.controller.context import ControllerContext, StoredState
-from wirekafka.controller.requests import RequestBatch
+from wirekafka.controller.requests import SLICE, RequestBatch
 from wirekafka.controller.scripts import PAUSE, Script, in_slices
 from wirekafka.controller.writes import write_states
 from wirekafka.errors import ErrorCode
@@ -97,7 +97,10 @@ def alter_partition(
         log.info("The controller refuses new in-sync replicas", count=asked.refused_count, first=asked.first_refused)
     failures = yield from write_states(context, asked.states)
     asked.refused.update(dict.fromkeys(failures, ErrorCode.INVALID_UPDATE_VERSION))
-    batch.update_metadata(context.live, [*asked.states, *asked.refused])
+    told = [*asked.states, *asked.refused]
+    for start in range(0, len(told), SLICE):
+        batch.update_metadata(context.live, told[start : start + SLICE])
+        yield PAUSE
     response = AlterPartitionResponse(topics=[])
     for topic in request.topics:
         response.topics.append((yield from _answer_topic(context, asked, topic)))
