@@ -92,6 +92,7 @@ def look_at_brokers(context: ControllerContext, batch: RequestBatch, settings: C
     replicas = yield from in_slices(each for each in _replicas(context) if each[1] not in staying)
     yield from _note_gone(context, batch, settings, gone, replicas, came)
     context.live = found
+    context.settle_epochs()
     yield from _introduce(context, batch, staying, came)
     yield from elect_offline(context, batch, settings)
     yield from bring_online(context, batch, [each for each in replicas if each[1] in came])

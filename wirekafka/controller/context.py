@@ -66,6 +66,8 @@ class ControllerContext:
         epoch: the controller epoch.
         epoch_version: the version of `/controller_epoch`, by which each write is checked.
         live: the registered brokers, by id; also those that shut down.
+        settled_epochs: the broker epochs for which the in-sync replicas are right, by broker id: a broker with another epoch has
+            restarted, and has not left them yet. Empty until the cluster was read.
         shutting_down: the brokers that have asked for a controlled shutdown.
         topics: by name.
         topic_names: the name of each topic id.
@@ -83,6 +85,7 @@ class ControllerContext:
     epoch: int
     epoch_version: int
     live: dict[int, LiveBroker] = field(default_factory=dict)
+    settled_epochs: dict[int, int] = field(default_factory=dict)
     shutting_down: set[int] = field(default_factory=set)
     topics: dict[str, Topic] = field(default_factory=dict)
     topic_names: dict[bytes, str] = field(default_factory=dict)
@@ -96,6 +99,10 @@ class ControllerContext:
     reassigning: dict[TopicPartition, None] = field(default_factory=dict)
 
     # Brokers
+
+    def settle_epochs(self) -> None:
+        """Notes that the live brokers which have restarted have left the in-sync replicas."""
+        self.settled_epochs = {broker.broker_id: broker.epoch for broker in self.live.values()}
 
     @property
     def available(self) -> list[int]:
@@ -158,6 +165,12 @@ class ControllerContext:
         for topic in self.topics.values():
             for index in topic.assignments:
                 yield TopicPartition(topic.name, index)
+
+    def partitions_among(self, topics: Iterable[str]) -> Iterable[TopicPartition]:
+        """Returns the partitions of topics, without the topics that do not exist."""
+        for name in topics:
+            if name in self.topics:
+                yield from self.partitions_of(name)
 
     def is_deleting(self, topic: str) -> bool:
         """Whether a topic shall be deleted."""

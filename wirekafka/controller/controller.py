@@ -258,23 +258,24 @@ class Controller:
             return
         if self._must_look:
             self._must_look = False
-            self._run(self._look(), lambda result: None)
+            self._run(self._look())
         elif self._events and self._term is not None:
             event = self._events.popleft()
             if event.path is not None:
                 self._queued_paths.discard(event.path)
             self._run(self._perform(event), lambda result: self._end(event, result))
 
-    def _run(self, script: Script[Any], end: Callable[[Any], object]) -> None:
+    def _run(self, script: Script[Any], end: Callable[[Any], object] | None = None) -> None:
         self._is_running = True
         run_script(self._client, script, lambda result: self._note_end(result, end), self._call_soon, self._seconds)
 
-    def _note_end(self, result: Any, end: Callable[[Any], object]) -> None:
-        """Ends an event, and decides what comes next."""
+    def _note_end(self, result: Any, end: Callable[[Any], object] | None) -> None:
+        """Ends an event, or a look with None, and decides what comes next. A KafkaError is no result of a look, but a failure."""
         self._is_running = False
-        if isinstance(result, Exception) and not isinstance(result, KafkaError):
+        if isinstance(result, Exception) and not (isinstance(result, KafkaError) and end is not None):
             result = self._take_failure(result)
-        end(result)
+        if end is not None:
+            end(result)
         self._run_soon()
 
     def _take_failure(self, error: Exception) -> KafkaError:
@@ -373,7 +374,7 @@ class Controller:
         assert channels is not None, "a controller has channels"
         channels.drop_waiting()
         former, context = self.context, ControllerContext(term.epoch, term.epoch_version)
-        restarted = yield from read_cluster(context, self._settings)
+        restarted = yield from read_cluster(context, self._settings, {} if former is None else former.settled_epochs)
         if former is not None:
             _carry_over(former, context)
         self.context = context

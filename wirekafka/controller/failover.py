@@ -9,13 +9,14 @@ Source: kafka.controller.KafkaController (onControllerFailover, initializeContro
 PartitionStateMachine.startup of Kafka 3.9.
 
 Differs from Apache Kafka: a broker that was registered after the last change of a partition has restarted while nobody noticed,
-and its log may have lost records. It leaves the in-sync replicas, unless all of them that are live have restarted. Apache Kafka
-lets it lead with its former leader epoch.
+and its log may have lost records. So has a broker whose epoch is not the one that this controller knew before its connection
+broke. Such a broker leaves the in-sync replicas, unless all of them that are live have restarted. Apache Kafka lets it lead with
+its former leader epoch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import structlog
 
@@ -43,8 +44,13 @@ Restarted = dict[TopicPartition, set[int]]
 # Reading
 
 
-def read_cluster(context: ControllerContext, settings: ControllerSettings) -> Script[Restarted]:
+def read_cluster(
+    context: ControllerContext, settings: ControllerSettings, settled_epochs: Mapping[int, int]
+) -> Script[Restarted]:
     """Reads brokers, topics, states and requests for deletions into an empty context, and leaves watches.
+
+    Args:
+        settled_epochs: those of the former context, if the controller reads the cluster once more; otherwise empty.
 
     Raises:
         DeposedError: another broker has the next epoch.
@@ -53,6 +59,9 @@ def read_cluster(context: ControllerContext, settings: ControllerSettings) -> Sc
     yield from set_up_features(context, settings)
     yield from _delete_notifications(context)
     context.live = yield from read_brokers()
+    context.settled_epochs = dict(settled_epochs)
+    if not settled_epochs:
+        context.settle_epochs()
     children: Children = yield GetChildren(paths.TOPICS, watch=True)
     for topic in (yield from read_topics(context, children.names)):
         context.put_topic(topic)
@@ -102,14 +111,21 @@ def _read_states(context: ControllerContext) -> Script[Restarted]:
 
 
 def restarted_replicas(context: ControllerContext, stored: StoredState, mzxid: int) -> set[int]:
-    """Returns the in-sync replicas that have restarted since the state was written; none if no other one is live.
+    """Returns the in-sync replicas that have restarted since the state was decided; none if no other one is live.
+
+    A state may be decided before the restart and written after it. The controller that has written it knows by the broker epochs.
 
     Args:
         mzxid: the transaction that wrote the state. A broker epoch is the transaction that registered the broker.
     """
     live = [broker_id for broker_id in stored.state.isr if broker_id in context.live]
-    restarted = {broker_id for broker_id in live if context.live[broker_id].epoch > mzxid}
+    restarted = {broker_id for broker_id in live if _has_restarted(context, broker_id, mzxid)}
     return restarted if len(restarted) < len(live) else set()
+
+
+def _has_restarted(context: ControllerContext, broker_id: int, mzxid: int) -> bool:
+    epoch = context.live[broker_id].epoch
+    return epoch > mzxid or epoch != context.settled_epochs.get(broker_id)
 
 
 # Taking over
@@ -129,6 +145,7 @@ def take_over(
     if restarted:
         log.info("Brokers have restarted while there was no controller", partitions=len(restarted))
         yield from remove_from_isr(context, batch, restarted)
+    context.settle_epochs()
     yield from elect_offline(context, batch, settings)
     yield from take_offline(context, batch, (yield from in_slices(_offline(context))))
     yield from _tell_all(context, batch)

@@ -90,12 +90,23 @@ def elect_offline(
 
     Source: PartitionStateMachine.triggerOnlinePartitionStateChange.
     """
-    names = yield from in_slices(name for name in context.all_partitions() if _needs_leader(context, name, topics))
+    looked_at = context.all_partitions() if topics is None else context.partitions_among(topics)
+    names = yield from _those_without_leader(context, looked_at)
     return (yield from elect(context, batch, settings, names, Election.OFFLINE))
 
 
-def _needs_leader(context: ControllerContext, name: TopicPartition, topics: Collection[str] | None) -> bool:
-    if (topics is not None and name.topic not in topics) or context.is_deleting(name.topic):
+def _those_without_leader(context: ControllerContext, looked_at: Iterable[TopicPartition]) -> Script[list[TopicPartition]]:
+    names: list[TopicPartition] = []
+    for count, name in enumerate(looked_at, 1):
+        if _needs_leader(context, name):
+            names.append(name)
+        if count % SLICE == 0:
+            yield PAUSE
+    return names
+
+
+def _needs_leader(context: ControllerContext, name: TopicPartition) -> bool:
+    if context.is_deleting(name.topic):
         return False
     stored = context.states.get(name)
     return stored is None or not context.is_online(stored.state.leader, name, includes_shutting_down=True)

@@ -18,6 +18,7 @@ from wirekafka.controller.writes import multi, write_states
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.names import TopicPartition
 from wirekafka.tests.controller.controllers import Broker, Cluster
+from wirekafka.tests.controller.stage import a_registration
 from wirekafka.wire.messages.update_metadata import UpdateMetadataRequest
 from wirekafka.zookeeper.layout import paths
 from wirekafka.zookeeper.layout.cluster_state import FEATURES_DISABLED, FinalizedFeatures
@@ -25,7 +26,7 @@ from wirekafka.zookeeper.layout.membership import ControllerRegistration
 from wirekafka.zookeeper.layout.requests import write_isr_change
 from wirekafka.zookeeper.layout.topics import PartitionState, ReplicaAssignment, TopicAssignment
 from wirekafka.zookeeper.model.client import Fault
-from wirekafka.zookeeper.session import Create, Delete, GetData, Multi, Operation, SetData
+from wirekafka.zookeeper.session import Create, Delete, GetChildren, GetData, Multi, Operation, SetData
 
 NAME = TopicPartition("t", 0)
 
@@ -270,6 +271,53 @@ def test_failover_that_fails_gives_up_the_controllership(logged_faults: list[str
 
     assert cluster.controller_id == 2
     assert "a defect" in logged_faults.pop()
+
+
+def test_failover_that_is_refused_waits_before_it_begins_again(logged_faults: list[str]) -> None:
+    cluster = Cluster(1)
+    broker = cluster.brokers[1]
+    attempts: list[int] = []
+
+    def refuse(context: ControllerContext, batch: RequestBatch) -> Script[None]:
+        attempts.append(context.epoch)
+        assert len(attempts) < 10, "the controller tries again at once"
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "a defect")
+        yield PAUSE
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("wirekafka.controller.failover.reassignment.take_over", refuse)
+        broker.register()
+        assert attempts == [1]
+        assert cluster.controller_id is None
+    cluster.pass_time(PAUSE_MS)
+
+    assert cluster.controller_id == 1
+    assert broker.context.epoch == 2
+    assert "a defect" in logged_faults.pop()
+
+
+def test_reading_once_more_removes_a_broker_that_restarted_before_the_last_write_of_a_state() -> None:
+    cluster = _cluster_with_topic()
+    tool = cluster.stage.connect()
+    cluster.turn()
+
+    def return_and_break(operation: Operation[Any]) -> Fault | None:
+        """Lets broker 3 return before its death is noticed, and a decision from before be written after."""
+        if not isinstance(operation, GetChildren) or operation.path != paths.BROKER_IDS:
+            return None
+        cluster.brokers[1].client.choose_fault = lambda operation: None
+        tool.submit(Create(paths.broker(3), a_registration(3).write(), ephemeral=True), lambda result: None)
+        tool.submit(
+            SetData(paths.partition_state(NAME), cluster.brokers[1].context.states[NAME].state.write()), lambda result: None
+        )
+        return Fault.REQUEST_LOST
+
+    cluster.brokers[1].client.choose_fault = return_and_break
+    cluster.brokers[3].expire()
+
+    assert cluster.controller_id == 1
+    assert [*cluster.brokers[1].context.live] == [1, 2, 3]
+    assert cluster.state(NAME).isr == (2, 1)
 
 
 # Changes in ZooKeeper

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from wirekafka.controller.context import ControllerContext
 from wirekafka.controller.elections import Election
 from wirekafka.controller.partition_states import elect, elect_offline
 from wirekafka.controller.settings import ControllerSettings
@@ -261,3 +262,18 @@ def test_election_without_a_candidate_leaves_the_other_partitions_alone() -> Non
     assert _elect_offline(stage) == {names[1]: ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE}
 
     assert [stage.state(name).leader for name in names] == [2, 3, 2]
+
+
+def test_elect_offline_of_one_topic_looks_at_its_partitions_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    stage = Stage()
+    stage.add_broker(1)
+    for topic in ("t", "u"):
+        stage.add_topic(topic, {0: (1,)})
+
+    def refuse(context: ControllerContext) -> None:
+        raise AssertionError("all partitions are looked at")
+
+    monkeypatch.setattr(ControllerContext, "all_partitions", refuse)
+    stage.event(lambda context, batch: elect_offline(context, batch, stage.settings, ["t", "unknown"]))
+
+    assert [*stage.context.states] == [TopicPartition("t", 0)]
