@@ -16,7 +16,8 @@ Rules of this file:
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
 import structlog
@@ -139,12 +140,11 @@ async def _leave(zookeeper: RetryingClient, config: BrokerConfig, clock: Clock) 
     logs = await LogManager.open(config, clock, cluster_id=cluster_id)
     try:
         mark = Move(Direction.OUT, config.node_id, cluster_id)
-        remains = await _claim(zookeeper, mark, config)
-        try:
+        await _claim(zookeeper, mark)
+        async with _claimed(zookeeper):
+            await _check_is_alone(zookeeper)
+            remains = await _read_remains(zookeeper, config)
             _prepare_logs(logs, remains)
-        except KafkaError:
-            await zookeeper.find(Delete(paths.MOVE))
-            raise
         _write_node(config, logs, remains)
     finally:
         with trio.CancelScope(shield=True):
@@ -178,21 +178,27 @@ async def _go_on(zookeeper: RetryingClient, config: BrokerConfig) -> Left:
 # What is in ZooKeeper
 
 
-async def _claim(zookeeper: RetryingClient, mark: Move, config: BrokerConfig) -> Remains:
-    """Keeps other brokers from joining, and returns what the broker takes with it.
+async def _claim(zookeeper: RetryingClient, mark: Move) -> None:
+    """Keeps other brokers from joining.
 
     Raises:
-        KafkaError: INVALID_REQUEST; other brokers may join then.
+        KafkaError: INVALID_REQUEST, another broker moves.
     """
     await zookeeper.create_persistent(paths.MOVE, mark.write())
     found = await find_move(zookeeper)
     if found != mark:
         raise _refusal(refusal_during(found))
+
+
+@asynccontextmanager
+async def _claimed(zookeeper: RetryingClient) -> AsyncIterator[None]:
+    """Lets other brokers join again if the block fails. If it is cancelled the mark stays, as after a crash."""
     try:
-        await _check_is_alone(zookeeper)
-        return await _read_remains(zookeeper, config)
-    except KafkaError:
-        await zookeeper.find(Delete(paths.MOVE))
+        yield
+    except Exception:
+        # The failure of the block is what the operator can correct.
+        with suppress(ZooKeeperError):
+            await zookeeper.find(Delete(paths.MOVE))
         raise
 
 

@@ -36,9 +36,10 @@ from wirekafka.tests.membership.zookeeper import Stage, play
 from wirekafka.zookeeper.layout import paths
 from wirekafka.zookeeper.layout.cluster_state import FinalizedFeatures, ProducerIdBlock
 from wirekafka.zookeeper.layout.configs import EntityConfigs
+from wirekafka.zookeeper.layout.content import MalformedZnodeError
 from wirekafka.zookeeper.layout.topics import PartitionState, ReplicaAssignment, TopicAssignment
 from wirekafka.zookeeper.model.client import Fault
-from wirekafka.zookeeper.session import Create, SetData
+from wirekafka.zookeeper.session import Create, SetData, ZooKeeperError, ZooKeeperErrorCode
 
 MOST_REQUESTS = 93
 
@@ -198,6 +199,36 @@ def test_member_that_is_not_the_last_is_refused_and_nothing_changes(tmp_path: Pa
         assert caught.value.code is ErrorCode.INVALID_REQUEST
         assert await all_znodes(stage.zookeeper) == before
         assert find_owner(config_of(tmp_path)) is Owner.CLUSTER
+
+    play(act)
+
+
+@pytest.mark.parametrize("error", [OSError("no space"), ZooKeeperError(ZooKeeperErrorCode.NO_AUTH)])
+def test_leave_that_fails_before_its_first_write_lets_brokers_join(tmp_path: Path, error: Exception) -> None:
+    def fail(*given: object) -> None:
+        raise error
+
+    async def act(stage: Stage) -> None:
+        await make_member(stage, tmp_path)
+        before = await all_znodes(stage.zookeeper)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(leaving, "_prepare_logs", fail)
+            with pytest.raises(type(error)):
+                await leave(stage.zookeeper, config_of(tmp_path), Clock())
+        assert await all_znodes(stage.zookeeper) == before
+        assert find_owner(config_of(tmp_path)) is Owner.CLUSTER
+
+    play(act)
+
+
+def test_leave_with_a_malformed_topic_lets_brokers_join(tmp_path: Path) -> None:
+    async def act(stage: Stage) -> None:
+        await make_member(stage, tmp_path)
+        await put(stage, paths.topic("logins"), b"{")
+        before = await all_znodes(stage.zookeeper)
+        with pytest.raises(MalformedZnodeError):
+            await leave(stage.zookeeper, config_of(tmp_path), Clock())
+        assert await all_znodes(stage.zookeeper) == before
 
     play(act)
 
