@@ -280,9 +280,11 @@ def _complete(context: ControllerContext, topics: list[str]) -> Script[None]:
 
     Source: TopicDeletionManager.completeDeleteTopic.
     """
-    for _ in range(MOST_ATTEMPTS):
-        yield from _delete_below(context, topics)
-        deleted = yield from _delete_topics(context, topics)
+    for attempt in range(MOST_ATTEMPTS):
+        # One refused topic must not hold up the others, so after a failure each has its own transaction.
+        most_together = MOST_DELETES if attempt == 0 else 1
+        yield from _delete_below(context, topics, most_together)
+        deleted = yield from _delete_topics(context, topics, most_together)
         for name in deleted:
             context.remove_topic(name)
             yield PAUSE
@@ -297,7 +299,7 @@ def _complete(context: ControllerContext, topics: list[str]) -> Script[None]:
     )
 
 
-def _delete_below(context: ControllerContext, topics: list[str]) -> Script[None]:
+def _delete_below(context: ControllerContext, topics: list[str], most_together: int) -> Script[None]:
     """Deletes what is below the znodes of topics, the deepest znodes first."""
     levels: list[list[str]] = [[paths.topic(name) for name in topics]]
     while levels[-1]:
@@ -310,10 +312,10 @@ def _delete_below(context: ControllerContext, topics: list[str]) -> Script[None]
                 raise children
         levels.append(below)
     doomed = [path for level in reversed(levels[1:]) for path in level]
-    yield from _apply(context, [[Delete(path)] for path in doomed])
+    yield from _apply(context, [[Delete(path)] for path in doomed], most_together)
 
 
-def _delete_topics(context: ControllerContext, topics: list[str]) -> Script[list[str]]:
+def _delete_topics(context: ControllerContext, topics: list[str], most_together: int) -> Script[list[str]]:
     """Deletes the znodes of topics, their settings and the requests; returns the topics of which all is deleted."""
     doomed = [[paths.topic(name), paths.configs("topics", name), paths.deleted_topic(name)] for name in topics]
     found: list[object] = yield [Exists(path) for group in doomed for path in group]
@@ -322,12 +324,15 @@ def _delete_topics(context: ControllerContext, topics: list[str]) -> Script[list
             raise each
     existing = iter(found)
     groups = [[Delete(path) for path in group if next(existing) is not None] for group in doomed]
-    are_applied = yield from _apply(context, groups)
+    are_applied = yield from _apply(context, groups, most_together)
     return [name for name, is_applied in zip(topics, are_applied, strict=True) if is_applied]
 
 
-def _apply(context: ControllerContext, groups: list[list[Delete]]) -> Script[list[bool]]:
+def _apply(context: ControllerContext, groups: list[list[Delete]], most_together: int) -> Script[list[bool]]:
     """Deletes znodes, those of a group in one transaction with each other; returns which groups were applied.
+
+    Args:
+        most_together: the most znodes in one transaction, but for the znodes of a larger group.
 
     Raises:
         DeposedError: another broker has the next epoch.
@@ -338,7 +343,7 @@ def _apply(context: ControllerContext, groups: list[list[Delete]]) -> Script[lis
     taken: list[Delete] = []
     count = 0
     for group in groups:
-        if taken and len(taken) + len(group) > MOST_DELETES:
+        if taken and len(taken) + len(group) > most_together:
             multis.append(checked(context, taken))
             counts.append(count)
             taken, count = [], 0

@@ -365,6 +365,28 @@ def test_znodes_that_were_deleted_by_hand_do_not_hold_up_the_deletion() -> None:
     assert not any(_exist(stage, _znodes()))
 
 
+def test_topic_whose_znode_cannot_be_deleted_does_not_hold_up_others() -> None:
+    stage = _stage(1, 2)
+    stage.add_topic("u", {0: (1,)})
+    _ask(stage, "t", "u")
+    _answer(stage, 2, T0, T1)
+    other = stage.connect()
+    stage.turn()
+
+    def fill(operation: Operation[object]) -> None:
+        """Adds a znode below the topic before each attempt to delete it."""
+        if operation == Exists(paths.topic("u")):
+            other.submit(Create(f"{paths.topic('u')}/x", None), lambda result: None)
+
+    stage.client.choose_fault = fill
+    with structlog.testing.capture_logs() as lines:
+        _answer(stage, 1, T0, TopicPartition("u", 0))
+
+    assert [*stage.context.topics] == ["u"]
+    assert not any(_exist(stage, _znodes()))
+    assert [line["topics"] for line in lines if line["log_level"] == "error"] == [["u"]]
+
+
 def test_deposed_controller_deletes_no_znode() -> None:
     stage = _stage(1, 2)
     _ask(stage, "t")
