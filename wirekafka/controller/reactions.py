@@ -61,7 +61,7 @@ def reaction_to(path: str) -> Reaction | None:
         # A dead broker must not be taken for an in-sync replica by the events that are queued.
         return Reaction(paths.BROKER_IDS, _look_at_brokers, is_urgent=True)
     if parent == paths.TOPICS:
-        return Reaction(path, lambda context, batch: look_at_partitions(context, batch, name))
+        return Reaction(path, lambda context, batch: _look_at_partitions(context, batch, name))
     event = _EVENTS.get(path)
     return None if event is None else Reaction(path, event)
 
@@ -88,9 +88,17 @@ def _deleting_replicas(context: ControllerContext, broker_ids: Collection[int]) 
 
 
 def _look_at_topics(context: ControllerContext, batch: RequestBatch) -> Script[None]:
-    """The request to delete a new topic may have come before the topic was known."""
+    yield from _then_look_at_deletions(context, batch, look_at_topics(context, batch))
+
+
+def _look_at_partitions(context: ControllerContext, batch: RequestBatch, name: str) -> Script[None]:
+    yield from _then_look_at_deletions(context, batch, look_at_partitions(context, batch, name))
+
+
+def _then_look_at_deletions(context: ControllerContext, batch: RequestBatch, script: Script[None]) -> Script[None]:
+    """Runs a script. The request to delete a new topic may have come before the topic was known."""
     former = {*context.topics}
-    yield from look_at_topics(context, batch)
+    yield from script
     if not context.topics.keys() <= former:
         yield from look_at_deletions(context, batch)
 

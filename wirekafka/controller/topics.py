@@ -68,7 +68,12 @@ def look_at_topics(context: ControllerContext, batch: RequestBatch) -> Script[No
     for name in vanished:
         context.remove_topic(name)
         yield PAUSE
-    new = yield from read_topics(context, [name for name in children.names if name not in context.topics])
+    yield from _take_new(context, batch, [name for name in children.names if name not in context.topics])
+
+
+def _take_new(context: ControllerContext, batch: RequestBatch, unknown: Collection[str]) -> Script[None]:
+    """Reads topics, and elects leaders for the partitions of those that exist."""
+    new = yield from read_topics(context, unknown)
     if not new:
         return
     log.info("Creating topics", count=len(new), first=[topic.name for topic in new[:MOST_LOGGED]])
@@ -83,9 +88,12 @@ def look_at_topics(context: ControllerContext, batch: RequestBatch) -> Script[No
 def look_at_partitions(context: ControllerContext, batch: RequestBatch, name: str) -> Script[None]:
     """Reads the assignment of a topic, and elects leaders for its new partitions. A topic that is being deleted does not grow.
 
+    A topic whose content was malformed becomes known when its znode is corrected.
+
     Source: KafkaController.processPartitionModifications.
     """
     if name not in context.topics:
+        yield from _take_new(context, batch, [name])
         return
     [data] = yield [GetData(paths.topic(name), watch=True)]
     stored = yield from _read(name, data)

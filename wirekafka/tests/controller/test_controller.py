@@ -323,6 +323,24 @@ def test_reading_once_more_removes_a_broker_that_restarted_before_the_last_write
 # Changes in ZooKeeper
 
 
+def test_malformed_topic_that_is_corrected_gets_leaders_and_its_deletion_begins() -> None:
+    cluster = Cluster(1)
+    controller = cluster.start()
+    for name in ("t", "u"):
+        cluster.stage.do(Create(paths.topic(name), b"{"))
+    assert [*controller.context.topics] == []
+
+    for name in ("t", "u"):
+        if name == "u":
+            controller.newest(1).answer = None
+            cluster.stage.do(Create(paths.deleted_topic(name), None))
+        content = TopicAssignment(name.encode().rjust(16, b"\0"), {0: ReplicaAssignment((1,))}).write()
+        cluster.stage.do(SetData(paths.topic(name), content))
+
+    assert cluster.state(NAME).leader == 1
+    assert controller.context.is_deleting("u")
+
+
 def test_topic_that_appears_gets_leaders_that_the_brokers_learn() -> None:
     cluster = _cluster_with_topic()
 
