@@ -74,6 +74,10 @@ R = TypeVar("R")
 MOST_RECONNECT_DELAY_S = 1.0
 """The longest pause between two attempts to connect. Source: org.apache.zookeeper.ClientCnxn, which waits up to a second."""
 
+LEAST_CONNECT_TIMEOUT_S = 1.0
+ATTEMPTS_IN_SESSION = 3
+"""How many attempts to connect to each server fit into the timeout of a session."""
+
 CLOSE_TIMEOUT_S = 5.0
 """How long the end of `open_kazoo_session` waits for ZooKeeper's answer. Without it the session ends by its timeout."""
 
@@ -143,6 +147,18 @@ def split_connect(connect: str) -> tuple[str, str]:
     if any(name in ("", ".", "..") for name in names):
         raise ValueError(f"zookeeper.connect has the chroot /{path}, which is no path of ZooKeeper")
     return hosts, "".join(f"/{name}" for name in names)
+
+
+def connect_timeout(session_timeout_s: float, host_count: int, *, has_session: bool) -> float:
+    """Returns the seconds that an attempt to connect to one server may take.
+
+    A server that restarts may accept a connection and never answer it. The session must outlive such an attempt.
+
+    Args:
+        has_session: whether there is a session to be kept. A new session needs a write of ZooKeeper, so it gets more time.
+    """
+    share_s = session_timeout_s / host_count
+    return min(share_s, max(LEAST_CONNECT_TIMEOUT_S, share_s / ATTEMPTS_IN_SESSION)) if has_session else share_s
 
 
 def _check_port(host: str) -> None:
@@ -266,6 +282,7 @@ class _TrioHandler(SequentialThreadingHandler):
     """kazoo's handler for one client: one thread, which delivers everything to the loop.
 
     Args:
+        connect_timeout_s: returns how long an attempt to connect may take, and then its handshake.
         has_requests: whether requests of the client wait for the thread.
         on_end: is called on the loop when the thread has ended.
 
@@ -280,7 +297,7 @@ class _TrioHandler(SequentialThreadingHandler):
     def __init__(
         self,
         token: trio.lowlevel.TrioToken,
-        connect_timeout_s: float,
+        connect_timeout_s: Callable[[], float],
         delay_s: float,
         has_requests: Callable[[], bool],
         on_end: Callable[[Exception | None], None],
@@ -293,6 +310,8 @@ class _TrioHandler(SequentialThreadingHandler):
         self._on_end = on_end
         self.callback_queue = self.completion_queue = _LoopQueue(token)
         self.is_closing = threading.Event()
+        self._is_in_handshake = False
+        """Belongs to kazoo's thread."""
 
     def start(self) -> None:
         """Starts nothing: the queues have no threads."""
@@ -323,8 +342,13 @@ class _TrioHandler(SequentialThreadingHandler):
         return wake_up, wake_up
 
     def create_connection(self, *args: Any, **kwargs: Any) -> Any:
-        """Connects to one of the hosts, in a share of the session's timeout, so that there is time for the other hosts."""
-        return BufferedSocket(super().create_connection(*args, **{**kwargs, "timeout": self._connect_timeout_s}))
+        """Connects to one of the hosts, in a share of the session's timeout, so that there is time for further attempts."""
+        self._is_in_handshake = True
+        return BufferedSocket(super().create_connection(*args, **{**kwargs, "timeout": self._connect_timeout_s()}))
+
+    def note_handshake_end(self) -> None:
+        """Lets waits be as long as kazoo says again."""
+        self._is_in_handshake = False
 
     def select(self, readers: list[Any], writers: list[Any], others: list[Any], timeout_s: float | None = None) -> Any:
         """Waits for the socket. After a wait without a result kazoo sends a ping, so that wait ends with the loop's answer.
@@ -334,6 +358,9 @@ class _TrioHandler(SequentialThreadingHandler):
             writers: the `BufferedSocket`, or nothing.
             others: nothing.
         """
+        if self._is_in_handshake:
+            # kazoo would wait for the session's timeout for the answer of its only server, and lose the session.
+            timeout_s = min(self._connect_timeout_s(), float("inf") if timeout_s is None else timeout_s)
         if writers:
             [connection] = writers
             connection.wait_until_not_full(timeout_s)
@@ -532,7 +559,8 @@ class KazooSession:
 
     def _start_client(self, *, delay_s: float) -> None:
         """Starts kazoo's thread, with the session of the former thread if there was one."""
-        connect_timeout_s = self._session_timeout_ms / 1000 / (self._hosts.count(",") + 1)
+        timeout_s, host_count = self._session_timeout_ms / 1000, self._hosts.count(",") + 1
+        connect_timeout_s = lambda: connect_timeout(timeout_s, host_count, has_session=bool(self._client._session_id))  # noqa: E731, SLF001
         has_requests = lambda: bool(self._client._queue)  # noqa: E731, SLF001 - kazoo replaces the queue now and then
         self._handler = _TrioHandler(self._token, connect_timeout_s, delay_s, has_requests, self._on_thread_end)
         self._client = KazooClient(
@@ -549,6 +577,7 @@ class KazooSession:
     def _on_kazoo_state(self, kazoo_state: str) -> None:
         """Passes a state to the loop. It is called in kazoo's thread, before that sends anything on a new connection."""
         keeper_state = self._client.client_state
+        self._handler.note_handshake_end()
         with self._lock:
             self._connection_number += 1
             if kazoo_state != KazooState.CONNECTED:
