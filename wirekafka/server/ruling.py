@@ -42,10 +42,12 @@ def compose_controller(
     config, clock = broker.config, broker.clock
 
     def connect(broker_id: int, registered: BrokerRegistration) -> Channel:
-        address = address_of(registered, config.inter_broker_listener)
+        def address() -> tuple[str, int] | None:
+            return address_of(newest_registration(controller, broker_id, registered), config.inter_broker_listener)
+
         # Kafka's client id for these connections is the id of the controller.
         client_id = str(broker.node_id)
-        return connections.open(lambda: address, client_id, config.integer("controller.socket.timeout.ms"), MOST_RESPONSE_BYTES)
+        return connections.open(address, client_id, config.integer("controller.socket.timeout.ms"), MOST_RESPONSE_BYTES)
 
     controller = Controller(
         zookeeper,
@@ -71,6 +73,15 @@ def _note_settings(controller: Controller, config: BrokerConfig, kind: str, enti
         controller.note_unclean_election(entity)
     elif config.boolean(UNCLEAN_SETTING):
         controller.note_unclean_election(None)
+
+
+def newest_registration(controller: Controller, broker_id: int, registered: BrokerRegistration) -> BrokerRegistration:
+    """Returns what a broker has registered, whose endpoints may have changed since it was `registered`.
+
+    A broker of Apache Kafka changes its registration when its listeners change, and keeps its broker epoch.
+    """
+    live = None if controller.context is None else controller.context.live.get(broker_id)
+    return registered if live is None else live.registration
 
 
 def address_of(registered: BrokerRegistration, listener_name: str) -> tuple[str, int] | None:

@@ -13,14 +13,16 @@ from wirekafka.config.endpoints import Listener
 from wirekafka.membership.member import Member
 from wirekafka.metadata.image import PartitionImage
 from wirekafka.names import new_topic_id
-from wirekafka.server.ruling import address_of
+from wirekafka.server.ruling import address_of, newest_registration
 from wirekafka.server.running import open_broker
+from wirekafka.tests.controller import controllers
+from wirekafka.tests.controller.stage import a_registration
 from wirekafka.tests.server.test_membership import World, run
 from wirekafka.zookeeper.layout import paths
 from wirekafka.zookeeper.layout.configs import EntityConfigs, write_config_change
 from wirekafka.zookeeper.layout.membership import BrokerRegistration, ControllerRegistration, Endpoint
 from wirekafka.zookeeper.layout.topics import ReplicaAssignment, TopicAssignment
-from wirekafka.zookeeper.session import GetData
+from wirekafka.zookeeper.session import GetData, SetData
 
 
 class Cluster:
@@ -191,3 +193,15 @@ def test_address_of_a_broker_is_that_of_the_listener_for_brokers() -> None:
     endpoints = tuple(Endpoint(Listener(name, "b1", port), "PLAINTEXT") for name, port in (("CLIENTS", 1), ("BROKERS", 2)))
     assert address_of(BrokerRegistration(endpoints), "BROKERS") == ("b1", 2)
     assert address_of(BrokerRegistration(endpoints), "OTHERS") is None
+
+
+def test_registration_of_a_broker_is_the_newest_one() -> None:
+    cluster = controllers.Cluster(1, 2)
+    controller = cluster.start().controller
+    first, changed = a_registration(2), a_registration(2, rack="moved")
+
+    cluster.stage.do(SetData(paths.broker(2), changed.write()))
+
+    assert newest_registration(controller, 2, first) == changed
+    controller.resign("the test says so")
+    assert newest_registration(controller, 2, first) == first
