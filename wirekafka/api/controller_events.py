@@ -2,7 +2,7 @@
 
 How it works: a member whose own controller is active enters an event, and the reply waits for its end. A request about many
 topics becomes several events, so that other events, such as the death of a broker, need not wait for all topics. If the client
-goes away, events that have not begun do nothing.
+goes away, events that have not begun are removed.
 
 Source: KafkaApis of Apache Kafka 3.9, where `zkSupport.controller.isActive` decides.
 """
@@ -16,10 +16,7 @@ from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.pending import Pending
 
 if TYPE_CHECKING:
-    from wirekafka.controller.context import ControllerContext
-    from wirekafka.controller.requests import RequestBatch
     from wirekafka.controller.ruler import Event, Ruler
-    from wirekafka.controller.scripts import Script
     from wirekafka.membership.member import Member
 
 T = TypeVar("T")
@@ -58,16 +55,8 @@ def enter(ruler: Ruler, event: Event[T]) -> Pending[T | KafkaError]:
 
     The error NOT_CONTROLLER says that another broker has become the controller meanwhile.
     """
-    waiting = [event]
-    reply: Pending[T | KafkaError] = Pending(on_abandon=waiting.clear)
-
-    def begin(context: ControllerContext, batch: RequestBatch) -> Script[T]:
-        if not waiting:
-            # Nobody waits for the result.
-            raise not_controller()
-        return (yield from waiting.pop()(context, batch))
-
-    ruler.enter(begin, reply.complete)
+    reply: Pending[T | KafkaError] = Pending(on_abandon=lambda: remove())
+    remove = ruler.enter(event, reply.complete)
     return reply
 
 

@@ -12,7 +12,7 @@ Rules of this file:
     gives up `/controller`, so that another broker can try.
     A controller that was deposed sends nothing, and runs no script of its term any more: each step of a script looks whether the
     term is over. What it has written before is right, because every write checks the epoch.
-    Every `end` is called exactly once, later than `enter`.
+    Every `end` is called exactly once, later than `enter`, unless its event was removed before it began.
 
 Source: kafka.controller.KafkaController (elect, maybeResign, onControllerResignation, triggerControllerMove),
 kafka.controller.ControllerEventManager.
@@ -26,6 +26,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Generator
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import structlog
@@ -163,7 +164,7 @@ class Controller:
 
     def enter(
         self, event: Callable[[ControllerContext, RequestBatch], Script[T]], end: Callable[[T | KafkaError], object]
-    ) -> None:
+    ) -> Callable[[], object]:
         """Queues an event. Its requests to brokers are sent before its end.
 
         Args:
@@ -171,12 +172,21 @@ class Controller:
             end: receives the result later, once; NOT_CONTROLLER if this broker is not the controller or is deposed meanwhile;
                 REQUEST_TIMED_OUT if the connection to ZooKeeper was lost, so that the outcome is unknown;
                 UNKNOWN_SERVER_ERROR after an unexpected exception.
+
+        Returns:
+            what removes the event if it has not begun. Its end receives nothing then. While there is no connection to ZooKeeper,
+            clients give up and ask again, and their former events would fill the memory.
         """
         queued = _Event(event, end)
         if self.is_active:
             self._add(queued)
         else:
             self._end_later(queued, KafkaError(ErrorCode.NOT_CONTROLLER))
+        return lambda: self._withdraw(queued)
+
+    def _withdraw(self, event: _Event) -> None:
+        with suppress(ValueError):
+            self._events.remove(event)
 
     def resign(self, reason: str) -> None:
         """Forgets the cluster and all events and requests in progress, if this broker is the controller.

@@ -23,8 +23,8 @@ class Ruler(Protocol):
     def is_active(self) -> bool:
         """Whether this broker is the active controller, as far as it knows."""
 
-    def enter(self, event: Event[T], end: Callable[[T | KafkaError], object]) -> None:
-        """Queues an event.
+    def enter(self, event: Event[T], end: Callable[[T | KafkaError], object]) -> Callable[[], object]:
+        """Queues an event; returns what removes it if it has not begun, without a result.
 
         Args:
             end: receives the result, or the error of the script; NOT_CONTROLLER if this broker is not the active controller, or

@@ -7,6 +7,7 @@ response = ruling.ask(CreateTopicsRequest(...), 7)
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, cast
 
 import trio
@@ -49,10 +50,10 @@ class RulingBroker:
         """Whether the controller of the broker is active."""
         return self.own.controller.is_active
 
-    def enter(self, event: Any, end: Any) -> None:
+    def enter(self, event: Any, end: Any) -> Callable[[], object]:
         """Enters an event, and counts it."""
         self.events += 1
-        self.own.controller.enter(event, end)
+        return self.own.controller.enter(event, end)
 
     def _answer(self, request: Any) -> Any:
         if isinstance(request, UpdateMetadataRequest) and self.is_told:

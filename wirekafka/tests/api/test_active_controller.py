@@ -758,6 +758,6 @@ class Believing:
     def __init__(self, broker: RulingBroker) -> None:
         self._controller = broker.own.controller
 
-    def enter(self, event: Any, end: Any) -> None:
+    def enter(self, event: Any, end: Any) -> Callable[[], object]:
         """Enters an event."""
-        self._controller.enter(event, end)
+        return self._controller.enter(event, end)

@@ -320,6 +320,26 @@ def test_reading_once_more_removes_a_broker_that_restarted_before_the_last_write
     assert cluster.state(NAME).isr == (2, 1)
 
 
+# Events
+
+
+def test_events_that_are_removed_before_they_begin_do_not_fill_the_queue() -> None:
+    cluster = _cluster_with_topic()
+    controller = cluster.brokers[1].controller
+    results: list[Any] = []
+    cluster.brokers[1].client.lose_connection()
+    removals = [controller.enter(_returning(str(number)), results.append) for number in range(3)]
+
+    for remove in removals[:2]:
+        remove()
+    assert not controller.is_idle
+    removals[2]()
+
+    assert controller.is_idle
+    cluster.turn()
+    assert results == []
+
+
 # Changes in ZooKeeper
 
 
