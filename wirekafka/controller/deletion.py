@@ -20,7 +20,7 @@ processTopicDeletionStopReplicaResponseReceived), kafka.zk.KafkaZkClient.deleteT
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from enum import Enum
 from itertools import islice
 
@@ -30,6 +30,7 @@ from wirekafka.controller.context import ControllerContext
 from wirekafka.controller.reassignment import remove_requests
 from wirekafka.controller.requests import RequestBatch
 from wirekafka.controller.scripts import PAUSE, Script
+from wirekafka.controller.settings import ControllerSettings
 from wirekafka.controller.writes import checked, raise_if_deposed
 from wirekafka.errors import ErrorCode
 from wirekafka.names import TopicPartition
@@ -93,23 +94,28 @@ def look_at_deletions(context: ControllerContext, batch: RequestBatch) -> Script
 
     Source: KafkaController.processTopicDeletion.
     """
-    ended = yield from read_deletions(context)
+    ended = yield from read_deletions(context, batch.settings)
     if ended:
         yield from remove_requests(context, lambda name, target: name in ended)
     yield from _go_on(context, batch)
 
 
-def read_deletions(context: ControllerContext) -> Script[set[TopicPartition]]:
+def read_deletions(context: ControllerContext, settings: ControllerSettings) -> Script[set[TopicPartition]]:
     """Reads which topics shall be deleted, so that no leader is elected for them. Requests for unknown topics are deleted.
+
+    If the settings disable deletions, all requests are deleted.
 
     A new controller does so when it knows the topics, before it elects leaders.
 
     Returns:
         the partitions whose reassignment has ended, because their topic is to be deleted.
 
-    Source: KafkaController.fetchTopicDeletionsInProgress.
+    Source: KafkaController.fetchTopicDeletionsInProgress, TopicDeletionManager.init.
     """
     requests: Children = yield GetChildren(paths.DELETE_TOPICS, watch=True)
+    if not settings.allows_deletions:
+        yield from _refuse(context, requests.names)
+        return set()
     yield from _delete_unknown(context, [name for name in requests.names if name not in context.topics])
     context.deleting.update((name, None) for name in requests.names if name in context.topics)
     ended = {name for name in context.reassigning if context.is_deleting(name.topic)}
@@ -126,6 +132,13 @@ def _delete_unknown(context: ControllerContext, names: list[str]) -> Script[None
         log.warning("Topics that shall be deleted do not exist", count=len(unknown), first=unknown[:MOST_LOGGED])
     outcomes: list[object] = yield [checked(context, [Delete(paths.deleted_topic(name))]) for name in unknown]
     for outcome in (*found, *outcomes):
+        raise_if_deposed(outcome)
+
+
+def _refuse(context: ControllerContext, names: Sequence[str]) -> Script[None]:
+    if names:
+        log.warning("Topics are not deleted, because delete.topic.enable is false", count=len(names), first=names[:MOST_LOGGED])
+    for outcome in (yield [checked(context, [Delete(paths.deleted_topic(name))]) for name in names]):
         raise_if_deposed(outcome)
 
 

@@ -69,7 +69,7 @@ def read_cluster(
             if reassignment.is_reassigning(assignment):
                 context.reassigning[TopicPartition(topic.name, index)] = None
         yield PAUSE
-    yield from deletion.read_deletions(context)
+    yield from deletion.read_deletions(context, settings)
     restarted = yield from _read_states(context)
     log.info(
         "The controller has read the cluster",

@@ -35,6 +35,7 @@ class ControllerSettings:
         unclean_leader_election: whether a replica that is not in sync may become the leader of a partition, as the settings of
             the broker and the cluster say now; `unclean.leader.election.enable`. The own settings of a topic are read from
             ZooKeeper when they matter.
+        allows_deletions: `delete.topic.enable`.
         auto_rebalance: None if `auto.leader.rebalance.enable` is false.
     """
 
@@ -42,4 +43,5 @@ class ControllerSettings:
     listener_name: str = "PLAINTEXT"
     release: str = "3.9"
     unclean_leader_election: Callable[[], bool] = _never
+    allows_deletions: bool = True
     auto_rebalance: AutoRebalance | None = None

@@ -101,5 +101,6 @@ def settings_of(config: BrokerConfig) -> ControllerSettings:
         listener_name=config.inter_broker_listener,
         release=config.inter_broker_release,
         unclean_leader_election=lambda: config.boolean(UNCLEAN_SETTING),
+        allows_deletions=config.boolean("delete.topic.enable"),
         auto_rebalance=rebalance if config.boolean("auto.leader.rebalance.enable") else None,
     )

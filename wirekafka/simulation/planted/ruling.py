@@ -107,7 +107,7 @@ def _delete_after_first_answer(*, replica_count: int, deleted_count: int, stoppi
     return Step.DELETE_ZNODES if deleted_count else Step.WAIT if stopping_count else Step.STOP_REPLICAS
 
 
-def _watch_deletions(context: ControllerContext) -> Script[None]:
+def _watch_deletions(context: ControllerContext, settings: ControllerSettings) -> Script[None]:
     yield GetChildren(paths.DELETE_TOPICS, watch=True)
 
 

@@ -19,6 +19,7 @@ from wirekafka.controller.deletion import (
     resume,
 )
 from wirekafka.controller.requests import EPOCH_DURING_DELETE
+from wirekafka.controller.settings import ControllerSettings
 from wirekafka.controller.writes import DeposedError
 from wirekafka.errors import ErrorCode
 from wirekafka.names import TopicPartition
@@ -99,6 +100,16 @@ def _znodes() -> tuple[str, ...]:
 def test_next_step_of_three_replicas(*, deleted: int, stopping: int, is_ineligible: bool, expected: Step) -> None:
     step = next_step(replica_count=3, deleted_count=deleted, stopping_count=stopping, is_ineligible=is_ineligible)
     assert step is expected
+
+
+def test_deletion_that_is_disabled_deletes_the_request_only() -> None:
+    stage = _stage(1, 2)
+    stage.settings = ControllerSettings(broker_id=1, allows_deletions=False)
+    _ask(stage, "t")
+
+    assert _exist(stage, _znodes()) == [True, True, False]
+    assert stage.sent == []
+    assert not stage.context.is_deleting("t")
 
 
 def test_deletion_tells_all_brokers_and_stops_the_replicas() -> None:
@@ -319,7 +330,7 @@ def test_new_controller_begins_the_deletion_again() -> None:
     _answer(stage, 1, T0)
     _after_failover(stage)
 
-    stage.run(read_deletions(stage.context))
+    stage.run(read_deletions(stage.context, stage.settings))
     assert stage.context.is_deleting("t") and stage.sent == []
     stage.event(lambda context, batch: resume(context, batch, []))
 
