@@ -24,9 +24,9 @@ MEMBERS_ONLY = CONTROLLER_REQUESTS | SHARE_STATE_REQUESTS | {7, 56, 67}
 """The requests between brokers that only a member of a cluster serves, by API key; also ControlledShutdown, AlterPartition and
 AllocateProducerIds, which a broker sends to the one that it takes for the controller."""
 
-MANY_PARTITIONS = frozenset({1, 23, 24, 27})
+MANY_PARTITIONS = frozenset({1, 23, 24, 27, 56})
 """The requests of other brokers that may name all partitions of a broker, by API key: Fetch, OffsetForLeaderEpoch,
-AddPartitionsToTxn and WriteTxnMarkers. Apache Kafka puts all that waits for a broker into one request."""
+AddPartitionsToTxn, WriteTxnMarkers and AlterPartition. Apache Kafka puts all that waits for a broker into one request."""
 
 CLUSTER_VERSIONS = {
     0: 11,  # Produce

@@ -93,3 +93,10 @@ assert find_api(76).name == "ShareGroupHeartbeat"
 assert find_api(17) is None
 """
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_leader_may_change_the_in_sync_replicas_of_all_its_partitions_in_one_request() -> None:
+    """A leader of 10,000 partitions whose two followers die names each partition with one replica. Clients ask for less."""
+    alter_partition = APIS[56]
+    assert alter_partition.most_elements(is_member=True) > 1 + 3 * 10_000
+    assert alter_partition.most_elements(is_member=False) < APIS[4].most_elements(is_member=False)
