@@ -59,6 +59,10 @@ def made_once(target: Path, make: Callable[[Path], None]) -> Path:
     return target
 
 
+QUICK_START = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
+"""The options of a JVM that runs for some seconds: it compiles little."""
+
+
 def digest_of(sources: Iterable[Path]) -> str:
     """Returns a name for what is made from these files."""
     return hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()[:12]
@@ -99,5 +103,4 @@ def java_command(
     path = [f"{jars(profile)}/*"]
     if programs:
         path.insert(0, str(classes(programs, profile)))
-    tuning = [f"-Xmx{heap_mib}m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"]
-    return ["java", *tuning, *flags, "-cp", os.pathsep.join(path), main]
+    return ["java", f"-Xmx{heap_mib}m", *QUICK_START, *flags, "-cp", os.pathsep.join(path), main]

