@@ -224,7 +224,17 @@ def compose(image: str, zookeeper_image: str, address: str) -> Iterator[Compose]
         made.run("down", "--volumes", "--timeout", "5")
 
 
-def test_cluster_of_compose_is_reached_from_the_host_and_survives_a_broker(compose: Compose) -> None:
+def read_in_container(image: str, bootstrap: str, network: str) -> int:
+    """Returns the number of records that a client in a container of the network reads."""
+    client = DockerContainer(image, env={"PYTHONPATH": "/client"}, volumes=[(str(KAFKA_PYTHON), "/client/kafka", "ro")])
+    with client.with_kwargs(entrypoint=["python", "-c", CLIENT, bootstrap], network=network) as running:
+        assert running.get_wrapped_container().wait(timeout=120)["StatusCode"] == 0, running.get_logs()[1].decode()
+        return int(running.get_logs()[0].split()[-1])
+
+
+def test_cluster_of_compose_is_reached_from_the_host_and_from_containers_and_survives_a_broker(
+    compose: Compose, image: str
+) -> None:
     def describe() -> str:
         command = "wirekafka cluster describe --bootstrap-server kafka1:19092"
         return compose.run("exec", "--no-TTY", "kafka1", "sh", "-c", f"{command} || true")
@@ -233,6 +243,11 @@ def test_cluster_of_compose_is_reached_from_the_host_and_survives_a_broker(compo
     produce(compose.bootstrap)
     compose.run("kill", "kafka2")
     assert consume(compose.bootstrap) == VALUES
+    # After the client on the host, which has waited for the election of a leader: this client waits 5 s only.
+    inside = "kafka1:19092,kafka2:19092,kafka3:19092"
+    assert read_in_container(image, inside, f"{compose.project}_default") == len(VALUES)
+    compose.run("start", "kafka2")
+    wait_until(lambda: "all in sync" in describe(), timeout_s=120, what="all replicas are in sync again", poll_s=1)
 
 
 @pytest.mark.parametrize("number", [1, 2, 3])
