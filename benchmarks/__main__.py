@@ -17,15 +17,18 @@ from benchmarks.brokers import FLOOR, KINDS, delete_topics, open_broker
 from benchmarks.consumer_rows import CONSUMER_ROWS
 from benchmarks.group_rows import GROUP_ROWS
 from benchmarks.log_rows import LOG_ROWS, LogRow
-from benchmarks.replication_rows import REPLICATION_ROWS, ClusterRow, open_cluster
+from benchmarks.replication_rows import GROWTH_ROWS, REPLICATION_ROWS, ClusterRow, open_cluster, warm_up
+from benchmarks.replication_rows import delete_topics as delete_topics_of_cluster
 from benchmarks.rows import RESTING, ROWS, SPARK_RECORDS, Figures, Row, Timing
 from benchmarks.spark_rows import SPARK_ROWS
 from benchmarks.transaction_rows import TRANSACTION_ROWS
 from compat_tests.harness import jars
 from compat_tests.harness.broker import running
 
-OWN_ROWS = (*LOG_ROWS, *GROUP_ROWS, *CONSUMER_ROWS)
+OWN_ROWS = (*LOG_ROWS, *GROUP_ROWS, *CONSUMER_ROWS, *GROWTH_ROWS)
 NAMES = [row.name for row in (*RESTING, *ROWS, *TRANSACTION_ROWS, *SPARK_ROWS, *REPLICATION_ROWS, *OWN_ROWS)]
+
+NAMES_OF_CLUSTERS = tuple(row.name for row in (*REPLICATION_ROWS, *GROWTH_ROWS))
 
 Results = dict[str, dict[str, dict[str, list[float]]]]
 
@@ -93,18 +96,24 @@ def measure_clusters(
     results: Results,
     prepare: Callable[[], object],
 ) -> None:
-    """Runs rows that start clusters of their own, on each kind of brokers in turn, and adds their figures to the results."""
-    for row in rows:
-        for kind in kinds:
-            if kind == FLOOR:
-                continue
-            click.echo(f"{kind}: {row.title}", err=True)
-            prepare()
-            with (
-                tempfile.TemporaryDirectory(prefix="cluster-", dir=directory) as place,
-                open_cluster(kind, Path(place)) as cluster,
-            ):
+    """Starts a cluster of each kind in turn, warms it up, runs the rows on it, and adds their figures to the results.
+
+    The other cluster does not run meanwhile: three idle JVMs would take CPU time from the brokers that are measured. The machine
+    is prepared before each row, and the topics are deleted after it.
+    """
+    for kind in kinds if rows else ():
+        if kind == FLOOR:
+            continue
+        with (
+            tempfile.TemporaryDirectory(prefix="cluster-", dir=directory) as place,
+            open_cluster(kind, Path(place)) as cluster,
+        ):
+            warm_up(cluster, timing)
+            for row in rows:
+                prepare()
+                click.echo(f"{kind}: {row.title}", err=True)
                 note(kind, row, row.run(cluster, timing), results)
+                delete_topics_of_cluster(cluster)
 
 
 def note(kind: str, row: Row, figures: Figures, results: Results) -> None:
@@ -116,6 +125,7 @@ def note(kind: str, row: Row, figures: Figures, results: Results) -> None:
 
 @click.command()
 @click.option("--only", "names", multiple=True, type=click.Choice(NAMES), help="Run this row only; may be given several times.")
+@click.option("--clusters", "is_of_clusters", is_flag=True, help="Run the rows about clusters only.")
 @click.option(
     "--broker",
     "kinds",
@@ -160,6 +170,7 @@ def note(kind: str, row: Row, figures: Figures, results: Results) -> None:
 )
 def main(
     names: tuple[str, ...],
+    is_of_clusters: bool,
     kinds: tuple[str, ...],
     rounds: int,
     seconds: int,
@@ -171,6 +182,8 @@ def main(
     directory: Path,
 ) -> None:
     """Measures wirekafka, Apache Kafka and the floor in the same way, and prints each figure and the ratio."""
+    if is_of_clusters:
+        names += NAMES_OF_CLUSTERS
     if quick:
         rounds, seconds, warmup = 1, 2, 3
     if "kafka" in kinds and (reason := jars.missing_program()) is not None:

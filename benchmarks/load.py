@@ -28,13 +28,19 @@ class Measured:
     Attributes:
         counted: the counts that the command printed at its end (see `load/*.c`).
         seconds: the duration of the measurement.
-        broker_cpu_s, load_cpu_s: CPU time of the broker and of the load within it, user and system.
+        each_broker_cpu_s: CPU time of the broker, or of each broker of a cluster, within it, user and system.
+        load_cpu_s: that of the load.
     """
 
     counted: dict[str, float]
     seconds: float
-    broker_cpu_s: float
+    each_broker_cpu_s: list[float]
     load_cpu_s: float
+
+    @property
+    def broker_cpu_s(self) -> float:
+        """The CPU time of all brokers."""
+        return sum(self.each_broker_cpu_s)
 
     def per_second(self, what: str) -> float:
         """Returns a count per second."""
@@ -94,7 +100,7 @@ def measure(broker: Server | Sequence[Server], command: str, **options: object) 
     """Runs a command and samples the broker at the beginning and the end of the measured time.
 
     Args:
-        broker: the broker, or the brokers of a cluster: the load begins with the first one, and their CPU time is added up.
+        broker: the broker, or the brokers of a cluster: the load begins with the first one.
 
     Raises:
         LoadError: it failed.
@@ -104,10 +110,11 @@ def measure(broker: Server | Sequence[Server], command: str, **options: object) 
         assert process.stdout is not None
         if process.stdout.readline() != "begin\n":
             raise LoadError(f"load {command} did not begin")
-        before = cpu_seconds(*measured)
+        before = [cpu_seconds(each) for each in measured]
         line = process.stdout.readline()
-        after = cpu_seconds(*measured)
+        after = [cpu_seconds(each) for each in measured]
         if not line.startswith("end "):
             raise LoadError(f"load {command} did not end")
+    used = [later - earlier for earlier, later in zip(before, after, strict=True)]
     counted = json.loads(line.removeprefix("end "))
-    return Measured(counted, counted.pop("seconds"), after - before, counted.pop("cpu_s"))
+    return Measured(counted, counted.pop("seconds"), used, counted.pop("cpu_s"))

@@ -24,7 +24,7 @@ def facts(directory: Path) -> dict[str, str]:
         "data": f"{_file_system(directory)} at {directory}",
         "system": f"{platform.freedesktop_os_release()['PRETTY_NAME']}, Linux {platform.release()}",
         "wirekafka": f"{version('wirekafka')} at {_commit()}, CPython {platform.python_version()}, trio {version('trio')}",
-        "peer": f"Apache {jars.KAFKA}, {_java()}",
+        "peer": f"Apache {jars.KAFKA}, in clusters {jars.OLDER_KAFKA}, {_java()}",
         "load": f"librdkafka {_librdkafka()} {_allocator()} and plain sockets, on the same machine",
     }
 

@@ -9,7 +9,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.brokers import KINDS
+from benchmarks.brokers import FLOOR, KINDS
 from benchmarks.rows import Figure, Row
 
 Results = Mapping[str, Mapping[str, Mapping[str, Sequence[float]]]]
@@ -44,15 +44,36 @@ def _asked(figure: Figure) -> str:
     return f"< {figure.asked:,g}" if figure.asked is not None else ""
 
 
+def _is_missed(figure: Figure, ours: Sequence[float] | None, theirs: Sequence[float] | None) -> bool:
+    """Whether the figure, or its ratio, is not what is asked."""
+    if not ours:
+        return False
+    value = median(ours)
+    if figure.asked_ratio is not None and theirs and median(theirs):
+        ratio = value / median(theirs)
+        return ratio < figure.asked_ratio if figure.is_rate else ratio > figure.asked_ratio
+    if figure.asked_least is not None:
+        return value < figure.asked_least
+    return figure.asked is not None and value > figure.asked
+
+
+def _marked(text: str, is_missed: bool) -> str:
+    return f"**{text}**" if is_missed and text != "-" else text
+
+
 def figures_table(rows: Sequence[Row], results: Results) -> Table:
-    """Makes the table of all figures of the rows that ran."""
-    table = Table("", "figure", "wirekafka", "Apache Kafka", "ratio", "asked", "floor", "floor / Kafka", box=box.MARKDOWN)
+    """Makes the table of all figures of the rows that ran. What is not reached is bold; the floor has columns if it ran."""
+    has_floor = any(FLOOR in by_kind for by_kind in results.values())
+    of_floor = ("floor", "floor / Kafka") if has_floor else ()
+    table = Table("", "figure", "wirekafka", "Apache Kafka", "ratio", "asked", *of_floor, box=box.MARKDOWN)
     for row in rows:
         for place, (name, figure) in enumerate(row.figures.items()):
             ours, theirs, least = (results.get(row.name, {}).get(kind, {}).get(name) for kind in KINDS)
+            is_missed, has_ratio = _is_missed(figure, ours, theirs), figure.asked_ratio is not None
             title = "" if place else row.title
-            compared = _ratio(ours, theirs), _asked(figure), _shown(least), _ratio(least, theirs)
-            table.add_row(title, figure.unit, _shown(ours), _shown(theirs), *compared)
+            cells = [title, figure.unit, _marked(_shown(ours), is_missed and not has_ratio), _shown(theirs)]
+            cells += [_marked(_ratio(ours, theirs), is_missed and has_ratio), _asked(figure)]
+            table.add_row(*cells, *((_shown(least), _ratio(least, theirs)) if has_floor else ()))
     return table
 
 

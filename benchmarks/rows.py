@@ -66,6 +66,11 @@ class Figure:
     asked: float | None = None
     asked_least: float | None = None
 
+    @property
+    def is_rate(self) -> bool:
+        """Whether more is better."""
+        return self.unit.endswith("/s")
+
 
 @dataclass(frozen=True, slots=True)
 class Row:

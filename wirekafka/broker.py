@@ -20,10 +20,15 @@ from wirekafka.clock import Clock
 from wirekafka.config import BrokerConfig
 from wirekafka.coordinator.reply_gate import ReplyGate
 from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.log.directory import read_owner
 from wirekafka.log.manager import LogManager
+from wirekafka.log.meta_properties import MetaPropertiesVersion
+from wirekafka.log.storage import Storage
 from wirekafka.metadata import producer_ids
 from wirekafka.metadata.features import TRANSACTION_VERSION
+from wirekafka.metadata.journal import has_journal
 from wirekafka.metadata.producer_ids import ProducerIds
+from wirekafka.metadata.takeover import SETTINGS
 from wirekafka.names import GROUP_METADATA_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_STATE_TOPIC
 from wirekafka.pending import Work
 from wirekafka.replication.fetch_sessions import FetchSessions
@@ -142,11 +147,13 @@ class Broker:
 
         Raises:
             DirectoryLockedError: another broker holds a directory.
-            KafkaError: KAFKA_STORAGE_ERROR if the data cannot be read.
+            KafkaError: KAFKA_STORAGE_ERROR if the data cannot be read; INVALID_CONFIG if a directory belongs to a member of a
+                cluster.
             OSError: a directory cannot be created or read.
 
         Cancellation: everything that was opened is closed.
         """
+        _check_is_no_member(config, Storage())
         logs = await LogManager.open(config, clock)
         try:
             broker = cls(config, clock, logs, open_hosted_topics(config, logs))
@@ -416,3 +423,28 @@ class Broker:
 def is_loopback(host: str) -> bool:
     """Whether the host is a loopback address."""
     return host == "localhost" or host == "::1" or host.startswith("127.")
+
+
+def _check_is_no_member(config: BrokerConfig, storage: Storage) -> None:
+    """Raises if the first data directory belongs to a member of a cluster with ZooKeeper, and no setting asks for a takeover.
+
+    A broker without ZooKeeper makes the directory its own before it knows the topics, and then no member can use it any more.
+    `zookeeper.connect` is easily forgotten.
+
+    Raises:
+        KafkaError: INVALID_CONFIG; KAFKA_STORAGE_ERROR, the owner of the directory cannot be read.
+        OSError: the directory cannot be read.
+    """
+    folder = config.log_dirs[0]
+    is_asked_for = config.get("wirekafka.takeover.settings") or SETTINGS in config.items("wirekafka.takeover.without")
+    if is_asked_for or has_journal(folder):
+        return
+    owner = read_owner(folder, storage)
+    if owner is None or owner.version is not MetaPropertiesVersion.V0:
+        return
+    message = (
+        f"{folder} belongs to broker {owner.node_id} of a cluster with ZooKeeper: start the broker with zookeeper.connect. The "
+        "last broker of a cluster becomes a single node by `wirekafka cluster leave`. To take over the topics of Apache Kafka "
+        "without their cluster, set wirekafka.takeover.settings (docs/takeover.md)"
+    )
+    raise KafkaError(ErrorCode.INVALID_CONFIG, message)

@@ -4,34 +4,21 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from confluent_kafka import TopicCollection
 from confluent_kafka.admin import ConfigResource, ResourceType
-from kafka import TopicPartition as KafkaPythonPartition
-from kafka.admin import KafkaAdminClient
 
 from compat_tests.conftest import skip_or_fail
 from compat_tests.harness import jars
-from compat_tests.harness.broker import Broker, Wirekafka
 from compat_tests.harness.mixed_cluster import Member, MixedCluster, mixed_cluster
+from compat_tests.harness.single_node import SETTINGS, SingleNode, reassign
 from compat_tests.harness.steady_load import steady_load
-from compat_tests.harness.waiting import wait_until
 
 pytestmark = [pytest.mark.java, pytest.mark.xdist_group("one-becomes-many")]
 
-SETTINGS = {
-    "zookeeper.session.timeout.ms": "4000",
-    "min.insync.replicas": "1",
-    "default.replication.factor": "1",
-    "offsets.topic.replication.factor": "1",
-    "transaction.state.log.replication.factor": "1",
-    "transaction.state.log.min.isr": "1",
-    "offsets.topic.num.partitions": "3",
-    "transaction.state.log.num.partitions": "3",
-}
 VALUES = [b"value %d" % number for number in range(200)]
 TOPIC, TRANSACTED = "load", "transacted"
 PARTITION_COUNT = 3
@@ -39,46 +26,13 @@ GROUP = "readers"
 OFFSETS = [5, 6, 7]
 
 
-class Single(Member):
-    """The same broker without ZooKeeper."""
-
-    def __init__(self, directory: Path, connect: str, broker_id: int, settings: Mapping[str, str] = {}) -> None:
-        super().__init__(directory, connect, broker_id, settings)
-        del self.settings["zookeeper.connect"]
-
-    @classmethod
-    def of(cls, member: Broker) -> Wirekafka:
-        """Returns the node that a member becomes, on its directory and at its address."""
-        settings = {name: value for name, value in member.settings.items() if name != "zookeeper.connect"}
-        made = Wirekafka(member.directory, settings, keeps_address=True)
-        made.host, made.bootstrap = member.host, member.bootstrap
-        return made
-
-
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[MixedCluster]:
     reason = jars.missing_program()
     if reason is not None:
         skip_or_fail(reason)
-    with mixed_cluster(tmp_path, SETTINGS, {1: Single}) as running:
+    with mixed_cluster(tmp_path, SETTINGS, {1: SingleNode}) as running:
         yield running
-
-
-def reassign(cluster: MixedCluster, replicas: Mapping[str, list[list[int]]]) -> None:
-    """Moves all partitions, and waits until that is complete.
-
-    Args:
-        replicas: by topic and partition.
-    """
-    targets = {KafkaPythonPartition(topic, index): each for topic, found in replicas.items() for index, each in enumerate(found)}
-    admin = KafkaAdminClient(bootstrap_servers=cluster.bootstrap.split(","))
-    try:
-        assert set(admin.alter_partition_reassignments(targets).values()) == {None}
-        wait_until(
-            lambda: not admin.list_partition_reassignments(), timeout_s=60, what="the reassignment is complete", poll_s=0.1
-        )
-    finally:
-        admin.close()
 
 
 def topic_ids(cluster: MixedCluster) -> dict[str, str]:
@@ -146,7 +100,7 @@ def test_one_node_becomes_three_brokers_and_one_node_again(cluster: MixedCluster
         left = leave(cluster)
         assert left.returncode == 0, left.stderr
         assert "is a single node now: 4 topics, 10 partitions." in left.stdout
-        cluster.brokers[1] = Single.of(cluster.brokers[1])
+        cluster.brokers[1] = SingleNode.of(cluster.brokers[1])
         cluster.brokers[1].start()
         load.until_more()
     print(f"the longest gap was {load.longest_gap_s:.2f} s")

@@ -45,7 +45,7 @@ def config_of(arguments: Arguments) -> BrokerConfig:
     properties = arguments.properties
     # log.dir and not log.dirs, so that a --set of either one takes precedence.
     overrides = {} if properties else {"listeners": DEFAULT_LISTENER, "log.dir": DEFAULT_DATA_DIR}
-    settings = _parse_settings(arguments.settings)
+    settings = parse_settings(arguments.settings)
     overrides |= settings
     options = _options(arguments)
     try:
@@ -82,7 +82,12 @@ def published_address(address: str | None) -> Address | None:
     return found
 
 
-def _parse_settings(settings: tuple[str, ...]) -> dict[str, str]:
+def parse_settings(settings: tuple[str, ...]) -> dict[str, str]:
+    """Returns the settings of `--set`, by key.
+
+    Raises:
+        ArgumentError: one is not KEY=VALUE.
+    """
     overrides = {}
     for setting in settings:
         key, equals, value = setting.partition("=")

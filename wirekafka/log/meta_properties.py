@@ -105,11 +105,12 @@ def owned(
     if found.node_id != node_id:
         raise KafkaError(
             ErrorCode.INVALID_CONFIG,
-            f"node.id is {node_id}, and {path} belongs to broker {found.node_id}: set node.id={found.node_id}, or use another "
-            "directory",
+            f"node.id is {node_id}, and {path} belongs to broker {found.node_id}: set {'broker' if is_member else 'node'}.id="
+            f"{found.node_id}, or use another directory",
         )
     if None not in (cluster_id, found.cluster_id) and found.cluster_id != cluster_id:
         known = f"zookeeper.connect leads to cluster {cluster_id}" if is_member else f"the directories before it to {cluster_id}"
-        raise KafkaError(ErrorCode.INCONSISTENT_CLUSTER_ID, f"{path} belongs to cluster {found.cluster_id}, {known}")
+        remedy = ": correct zookeeper.connect, most often its chroot, or use another directory" if is_member else ""
+        raise KafkaError(ErrorCode.INCONSISTENT_CLUSTER_ID, f"{path} belongs to cluster {found.cluster_id}, {known}{remedy}")
     directory_id = found.directory_id or (None if is_member else new_id())
     return MetaProperties(version, found.cluster_id or cluster_id or new_id(), node_id, directory_id)

@@ -4,7 +4,8 @@ Source: kafka.server.KafkaServer (initZkClient, getOrGenerateClusterId), kafka.z
 createOrGetClusterId).
 
 Differs from Apache Kafka: a cluster with a KRaft controller, or with a migration to KRaft, is refused, and one into which or
-out of which a single node is moving its topics.
+out of which a single node is moving its topics. A broker whose data directory belongs to a cluster creates no other cluster:
+Apache Kafka creates one in a misspelled chroot, and refuses the directory afterwards.
 """
 
 from __future__ import annotations
@@ -23,20 +24,28 @@ from wirekafka.zookeeper.session import Exists, GetData
 log = structlog.get_logger(__name__)
 
 
-async def join_cluster(zookeeper: RetryingClient, new_id: Callable[[], str]) -> str:
+async def join_cluster(zookeeper: RetryingClient, new_id: Callable[[], str], former_id: str | None = None) -> str:
     """Creates the znodes of a cluster if they do not exist; returns the id of the cluster.
 
     Args:
         new_id: makes the id of a new cluster.
+        former_id: the cluster to which the data directory belongs; None if it is new.
 
     Raises:
-        KafkaError: INVALID_CONFIG, the broker cannot be a member of this cluster.
+        KafkaError: INVALID_CONFIG, the broker cannot be a member of this cluster; INCONSISTENT_CLUSTER_ID, the chroot has no
+            cluster, and the data directory belongs to one.
         MalformedZnodeError: a znode has content that Kafka would not write.
         ZooKeeperError: ZooKeeper refuses a request.
 
     Cancellation: some of the znodes may be created.
     """
     await _check_cluster(zookeeper)
+    if former_id is not None and await zookeeper.ask(Exists(paths.CLUSTER_ID)) is None:
+        message = (
+            f"The data directory belongs to cluster {former_id}, and there is no cluster in the chroot of zookeeper.connect: "
+            "correct zookeeper.connect, most often its chroot, or use another directory"
+        )
+        raise KafkaError(ErrorCode.INCONSISTENT_CLUSTER_ID, message)
     for path in paths.PERSISTENT:
         await zookeeper.create_persistent(path)
     found = await zookeeper.find(GetData(paths.CLUSTER_ID))

@@ -105,7 +105,8 @@ class Registration:
         await self._check_addresses()
         if not await self._register_when_free(self._former_session_ms / 1000):
             message = (
-                f"Another broker is registered in ZooKeeper as broker {self._node_id}; broker.id must be unique in the cluster"
+                f"Another broker is registered in ZooKeeper as broker {self._node_id}; broker.id must be unique in the cluster: "
+                "set another one, or stop the other broker"
             )
             raise KafkaError(ErrorCode.DUPLICATE_BROKER_REGISTRATION, message)
 
@@ -220,7 +221,10 @@ class Registration:
                 continue
             found = await self._zookeeper.find(GetData(paths.broker(int(name))))
             if found is not None and own & _addresses_of(int(name), found.data):
-                message = f"An address of advertised.listeners is registered in ZooKeeper by broker {name}"
+                message = (
+                    f"An address of advertised.listeners is registered in ZooKeeper by broker {name}: correct it, because "
+                    "clients know a broker by its address"
+                )
                 raise KafkaError(ErrorCode.DUPLICATE_BROKER_REGISTRATION, message)
 
 

@@ -29,7 +29,8 @@ from wirekafka.config.cluster_table import RELEASES
 from wirekafka.config.endpoints import UNROUTABLE_HOSTS
 from wirekafka.coordinator.cluster import CoordinatorCluster
 from wirekafka.errors import ErrorCode, KafkaError
-from wirekafka.log.directory import new_id
+from wirekafka.log.directory import new_id, read_owner
+from wirekafka.log.storage import Storage
 from wirekafka.membership.cluster_id import join_cluster
 from wirekafka.membership.configs import ClusterConfigs
 from wirekafka.membership.controller import Controller
@@ -137,7 +138,8 @@ async def enter_cluster(config: BrokerConfig, clock: Clock) -> AsyncIterator[Clu
 async def _read_cluster(zookeeper: RetryingClient, config: BrokerConfig, clock: Clock) -> Cluster:
     with _zookeeper_errors():
         await grow(zookeeper, config, clock)
-        cluster_id = await join_cluster(zookeeper, new_id)
+        owner = read_owner(config.log_dirs[0], Storage())
+        cluster_id = await join_cluster(zookeeper, new_id, None if owner is None else owner.cluster_id)
         image = ClusterImage()
         image.stored_counts = await read_partition_counts(zookeeper)
         image.untold = await read_topic_names(zookeeper)

@@ -270,7 +270,10 @@ class ClusterClient:
                         return response
                     failure = f"broker {self._controller_id} is not the controller any more"
             if time.monotonic() > deadline:
-                raise UnreachableError(f"no controller answers, {failure}: look at the logs of the brokers and at ZooKeeper")
+                raise UnreachableError(
+                    "no controller answers: look at ZooKeeper, without which there is none, and at the logs of the brokers. The "
+                    f"last failure: {failure}"
+                )
             self._sleep(RETRY_SECONDS)
             self.metadata(has_topics=False)
 

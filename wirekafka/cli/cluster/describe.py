@@ -28,7 +28,7 @@ def describe(bootstrap: str, is_json: bool, timeout_s: float) -> None:
     under-replicated, the replicas out of sync with their lag, and the reassignments in progress.
 
     The exit code is 1 if a partition has no leader, a broker does not answer or is not registered, a data directory has failed,
-    or there is no controller. Under-replicated partitions alone leave it at 0.
+    or no controller answers. Under-replicated partitions alone leave it at 0.
     """
     from rich.console import Console
 

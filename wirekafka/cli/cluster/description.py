@@ -117,12 +117,13 @@ def print_tables(snapshot: Snapshot, console: Console) -> None:
     )
     _print_rows(
         console,
-        "Replicas out of sync",
+        "Replicas out of sync on brokers that run",
         ("topic", "partition", "broker", "lag in records"),
         [
             (*_name(each), str(replica), "unknown" if lag is None else f"{lag:,}")
             for each in partitions
             for replica, lag in each.lags.items()
+            if snapshot.brokers[replica].is_registered
         ],
     )
     _print_rows(
@@ -142,7 +143,10 @@ def print_tables(snapshot: Snapshot, console: Console) -> None:
 def _headline(snapshot: Snapshot) -> str:
     states = Counter(_state(each) for each in snapshot.partitions.values())
     del states[""]
-    found = ", ".join(f"{count:,} {state}" for state, count in sorted(states.items()))
+    troubles = [f"{count:,} {state}" for state, count in sorted(states.items())]
+    silent = sum(broker.is_registered and broker.problem is not None for broker in snapshot.brokers.values())
+    if silent:
+        troubles.append(f"{counted(silent, 'broker')} without an answer")
     controller = "no controller" if snapshot.controller_id is None else f"controller {snapshot.controller_id}"
     live = sum(broker.is_registered for broker in snapshot.brokers.values())
     counts = (
@@ -151,7 +155,8 @@ def _headline(snapshot: Snapshot) -> str:
         counted(snapshot.topic_count, "topic"),
         counted(len(snapshot.partitions), "partition"),
     )
-    return f"Cluster {snapshot.cluster_id or 'without an id'}: {', '.join(counts)}{f' ({found})' if found else ', all in sync'}"
+    state = f" ({', '.join(troubles)})" if troubles else ", all in sync"
+    return f"Cluster {snapshot.cluster_id or 'without an id'}: {', '.join(counts)}{state}"
 
 
 def _state(partition: PartitionInfo) -> str:
@@ -201,8 +206,12 @@ def _broker_state(snapshot: Snapshot, broker: Broker) -> str:
 
 
 def _notes_of_brokers(snapshot: Snapshot) -> Iterable[str]:
+    replicas = Counter(replica for each in snapshot.partitions.values() for replica in each.replicas)
     for broker in snapshot.brokers.values():
-        if broker.is_registered and broker.problem is not None:
+        if not broker.is_registered:
+            count = counted(replicas[broker.broker_id], "replica")
+            yield f"broker {broker.broker_id} is down: start it, or move its {count} to other brokers"
+        elif broker.problem is not None:
             yield f"broker {broker.broker_id}: {broker.problem}"
         for directory in broker.failed_log_dirs:
             yield f"broker {broker.broker_id}: the data directory {directory} has failed"

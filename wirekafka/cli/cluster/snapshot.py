@@ -135,6 +135,7 @@ class Snapshot:
         brokers: the registered brokers, and those that have replicas, by id.
         partitions: by topic and index.
         notes: what could not be read, and why.
+        has_controller_answered: False if the controller is known, and does not answer: it has lost ZooKeeper, for example.
     """
 
     cluster_id: str | None
@@ -142,6 +143,7 @@ class Snapshot:
     brokers: dict[int, Broker]
     partitions: dict[TopicPartition, PartitionInfo]
     notes: list[str] = field(default_factory=list)
+    has_controller_answered: bool = True
 
     @property
     def topic_count(self) -> int:
@@ -153,6 +155,7 @@ class Snapshot:
         """Whether something is offline: a partition, a broker, a data directory, or the controller."""
         return (
             self.controller_id is None
+            or not self.has_controller_answered
             or any(partition.is_offline for partition in self.partitions.values())
             or any(broker.problem is not None or broker.failed_log_dirs for broker in self.brokers.values())
         )
@@ -183,6 +186,7 @@ def read_snapshot(client: ClusterClient) -> Snapshot:
                 snapshot.partitions[name].reassignment = reassignment
     except ClusterCommandError as error:
         snapshot.notes.append(f"reassignments are unknown: {error}")
+        snapshot.has_controller_answered = not isinstance(error, UnreachableError)
     _read_lags(client, snapshot)
     return snapshot
 

@@ -8,9 +8,36 @@ from pathlib import Path
 
 import click
 
+from wirekafka.cli.arguments import ArgumentError, parse_settings
 from wirekafka.cli.cluster.errors import ClusterCommandError
 
 MOST_BROKERS = 30
+
+OF_EACH_BROKER = {
+    "broker.id": "N",
+    "node.id": "N",
+    "zookeeper.connect": "none, because the command has a model of ZooKeeper",
+    "listeners": "--port",
+    "advertised.listeners": "--port",
+    "log.dir": "--data-dir",
+    "log.dirs": "--data-dir",
+}
+"""The settings that differ between the brokers, and what decides them here."""
+
+
+def _check_settings(settings: tuple[str, ...]) -> None:
+    """Raises unless all brokers can have the settings.
+
+    Raises:
+        click.BadParameter: a setting is malformed, or differs between the brokers.
+    """
+    try:
+        keys = parse_settings(settings).keys()
+    except ArgumentError as error:
+        raise click.BadParameter(str(error), param_hint="--set") from None
+    for key in keys & OF_EACH_BROKER.keys():
+        message = f"{key} differs between the brokers, and cannot be set for all of them; use instead: {OF_EACH_BROKER[key]}"
+        raise click.BadParameter(message, param_hint="--set")
 
 
 @click.command()
@@ -50,6 +77,7 @@ def start(broker_count: int, data_dir: Path, base_port: int | None, settings: tu
 
     Ctrl-C and SIGTERM stop all brokers in order, and a second signal kills them.
     """
+    _check_settings(settings)
     if not sys.platform.startswith("linux"):
         raise ClusterCommandError("brokers run on Linux; on another system run them in containers, see docs/docker.md")
     import trio

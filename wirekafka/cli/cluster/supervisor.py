@@ -130,7 +130,7 @@ def _locked(folder: str) -> Iterator[None]:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
     except BlockingIOError:
-        raise ClusterCommandError(f"The cluster of {folder} is running already") from None
+        raise ClusterCommandError(f"The cluster of {folder} is running already: stop it, or name another --data-dir") from None
     finally:
         os.close(fd)
 
@@ -246,10 +246,18 @@ async def _watch(broker: _Broker) -> None:
                 for line in lines:
                     _take_line(broker, line)
         code = await trio.to_thread.run_sync(broker.process.wait)
-        log.log(20 if code == 0 else 40, "A broker has ended", broker=broker.broker_id, exit_code=code)
+        _log_end(broker, code)
     finally:
         broker.is_ready.set()
         broker.has_ended.set()
+
+
+def _log_end(broker: _Broker, code: int) -> None:
+    if code == 0:
+        log.info("A broker has ended", broker=broker.broker_id)
+    else:
+        remedy = "its lines say why; to start it again, stop the cluster with Ctrl-C, and repeat the command"
+        log.error("A broker has ended", broker=broker.broker_id, exit_code=code, remedy=remedy)
 
 
 def _take_line(broker: _Broker, line: bytes) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from wirekafka.cli.cluster.client import UnreachableError
 from wirekafka.cli.cluster.description import shown_bytes
 from wirekafka.names import TopicPartition
 from wirekafka.tests.cli.played_cluster import PlayedCluster, PlayedPartition, played_cluster
@@ -92,6 +93,31 @@ def test_broker_that_does_not_answer_costs_its_own_bytes_only_and_the_exit_code_
     found = described(cluster, exit_code=1)
     assert [each["bytes"] for each in found["brokers"]] == [50, 0, None]
     assert "does not answer ApiVersions within 0.5 s" in found["brokers"][2]["problem"]
+
+
+def test_cluster_with_a_broker_that_does_not_answer_is_not_in_sync(cluster: PlayedCluster) -> None:
+    cluster.add("orders", 0, [1, 3])
+    assert "1 partition, all in sync" in cluster.run("describe").stdout
+    cluster.silent.add(3)
+    shown = cluster.run("describe").stdout
+    assert "1 partition (1 broker without an answer)" in shown
+    assert "all in sync" not in shown
+
+
+def test_broker_that_is_down_has_one_note_and_no_row_for_each_replica(cluster: PlayedCluster) -> None:
+    for index in range(3):
+        cluster.add("orders", index, [1, 7], isr=[1])
+    shown = cluster.run("describe").stdout
+    assert "note: broker 7 is down: start it, or move its 3 replicas to other brokers" in shown
+    assert "lag in records" not in shown
+
+
+def test_controller_that_does_not_answer_makes_the_exit_code_1(cluster: PlayedCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(client: object) -> None:
+        raise UnreachableError("no controller answers")
+
+    monkeypatch.setattr("wirekafka.cli.cluster.snapshot.read_reassignments", refuse)
+    assert described(cluster, exit_code=1)["is_degraded"] is True
 
 
 def test_failed_data_directory_is_shown_and_the_exit_code_is_1(cluster: PlayedCluster) -> None:

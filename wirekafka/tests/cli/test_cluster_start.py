@@ -9,6 +9,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+from click.testing import CliRunner
+
+from wirekafka.cli.cluster.start import start
 from wirekafka.tests.testing.test_cluster import VALUES, consume, create, produce
 
 
@@ -38,7 +42,7 @@ def test_cluster_keeps_its_topics_and_records_and_grows_when_it_is_started_again
     with started(3, tmp_path / "cluster") as (process, bootstrap):
         create(bootstrap, "kept", [[1, 2, 3]])
         produce(bootstrap, "kept", VALUES)
-        assert run_alone(3, tmp_path / "cluster").endswith("is running already\n")
+        assert run_alone(3, tmp_path / "cluster").endswith("is running already: stop it, or name another --data-dir\n")
         assert stop(process) == 0
     assert "has 3 brokers: start it with 3 or more" in run_alone(2, tmp_path / "cluster")
     with started(4, tmp_path / "cluster") as (process, bootstrap):
@@ -60,6 +64,17 @@ def test_broker_that_cannot_start_ends_the_cluster(tmp_path: Path) -> None:
     message = run_alone(2, tmp_path / "cluster", "--set", "num.partitions=none")
     assert "has ended; its lines say why" in message
     assert "1 | wirekafka: Invalid value none for configuration num.partitions" in message
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [("broker.id=5", "broker.id differs between the brokers"), ("num.partitions", "accepted is KEY=VALUE")],
+)
+def test_setting_that_no_broker_can_have_is_refused_at_once(setting: str, message: str, tmp_path: Path) -> None:
+    result = CliRunner().invoke(start, ["2", "--data-dir", str(tmp_path / "cluster"), "--set", setting])
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert not (tmp_path / "cluster").exists()
 
 
 def run_alone(count: int, path: Path, *options: str) -> str:

@@ -85,7 +85,7 @@ def test_directory_gets_the_version_and_the_ids_that_it_lacks(
             ErrorCode.INVALID_CONFIG,
             "has version 1, and a broker with zookeeper",
         ),
-        (MetaProperties(V0, "cluster", 4, None), V0, ErrorCode.INVALID_CONFIG, "belongs to broker 4: set node.id=4"),
+        (MetaProperties(V0, "cluster", 4, None), V0, ErrorCode.INVALID_CONFIG, "belongs to broker 4: set broker.id=4"),
         (MetaProperties(V1, "cluster", 4, "d"), V1, ErrorCode.INVALID_CONFIG, "belongs to broker 4: set node.id=4"),
         (MetaProperties(V0, "x", 3, None), V0, ErrorCode.INCONSISTENT_CLUSTER_ID, "zookeeper.connect leads to cluster cluster"),
         (MetaProperties(V1, "x", 3, "d"), V1, ErrorCode.INCONSISTENT_CLUSTER_ID, "the directories before it to cluster"),

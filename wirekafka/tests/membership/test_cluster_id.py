@@ -29,6 +29,16 @@ def test_next_broker_takes_the_id_that_is_there() -> None:
     play(act)
 
 
+def test_broker_of_a_cluster_creates_no_other_cluster_in_an_empty_chroot() -> None:
+    async def act(stage: Stage) -> None:
+        with pytest.raises(KafkaError, match="belongs to cluster old, and there is no cluster in the chroot") as caught:
+            await join_cluster(stage.zookeeper, lambda: "new", "old")
+        assert caught.value.code is ErrorCode.INCONSISTENT_CLUSTER_ID
+        assert [path for path in paths.PERSISTENT if await stage.zookeeper.ask(Exists(path)) is not None] == []
+
+    play(act)
+
+
 def test_lost_connections_delay_the_entry() -> None:
     async def act(stage: Stage) -> None:
         count = 0

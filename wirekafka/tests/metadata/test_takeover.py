@@ -6,7 +6,11 @@ import json
 from pathlib import Path
 
 import pytest
+import trio
 
+from wirekafka.broker import Broker
+from wirekafka.clock import Clock
+from wirekafka.config import BrokerConfig
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.metadata import producer_ids as producer_id_blocks
 from wirekafka.metadata.kraft_records import RecordType
@@ -59,6 +63,25 @@ def test_takeover_keeps_the_settings_that_the_metadata_log_names(tmp_path: Path)
     # The settings are in the journal after the first start: the metadata log is not needed again.
     (tmp_path / "__cluster_metadata-0" / f"{0:020}.log").unlink()
     assert overrides(open_topics(tmp_path, logs), "a") == {"cleanup.policy": "compact"}
+
+
+def test_directory_of_a_member_is_refused_and_unchanged_unless_a_takeover_is_asked_for(tmp_path: Path) -> None:
+    owner = tmp_path / "meta.properties"
+    owner.write_text("version=0\nbroker.id=2\ncluster.id=4L6g3nShT-eMCtK--X86sw\n")
+    before = owner.read_text()
+    settings = {"log.dirs": str(tmp_path), "node.id": "2"}
+
+    async def start(more: dict[str, str]) -> None:
+        broker = await Broker.open(BrokerConfig(settings | more), Clock())
+        await broker.logs.close()
+
+    with pytest.raises(KafkaError, match="start the broker with zookeeper.connect") as caught:
+        trio.run(start, {})
+    assert caught.value.code is ErrorCode.INVALID_CONFIG
+    assert [path.name for path in tmp_path.iterdir()] == ["meta.properties"]
+    assert owner.read_text() == before
+    trio.run(start, {"wirekafka.takeover.without": "settings"})
+    assert owner.read_text() != before
 
 
 def test_takeover_finds_the_metadata_log_in_its_own_directory(tmp_path: Path) -> None:
