@@ -7,6 +7,7 @@ oldest of these snapshots. Share partitions without changes get new snapshots, s
 
 Rules of this file:
     Invariant: `_snapshot_offsets[index]` has the offset of the newest snapshot of each share partition in that partition.
+    Records are deleted only while the newest snapshot and the newest deletion are committed: an election may take both back.
 
 Source: ShareCoordinatorService, ShareCoordinatorOffsetsManager, SharePartitionKey.
 """
@@ -74,6 +75,8 @@ class ShareStateLog:
         self._cold_interval_ms = config.integer("share.coordinator.cold.partition.snapshot.interval.ms")
         self._states = ShareStates(config.integer("share.coordinator.snapshot.update.records.per.snapshot"))
         self._snapshot_offsets: defaultdict[int, dict[ShareKey, int]] = defaultdict(dict)
+        self._deletion_offsets: dict[int, int] = {}
+        """The offset of the newest deletion in each partition that has one."""
         self.state: StateTopic[ShareStateRecord] = StateTopic(
             SHARE_STATE_TOPIC,
             "share groups",
@@ -137,6 +140,7 @@ class ShareStateLog:
         self._states.replay(record)
         if record.value is None:
             self._snapshot_offsets[index].pop(record.key, None)
+            self._deletion_offsets[index] = offset
         elif isinstance(record.value, ShareSnapshotValue):
             self._snapshot_offsets[index][record.key] = offset
 
@@ -159,6 +163,7 @@ class ShareStateLog:
         for key in lost:
             del self._states.by_key[key]
         self._snapshot_offsets.pop(index, None)
+        self._deletion_offsets.pop(index, None)
         for callback in self.on_unload:
             callback(lost)
         return iter(())
@@ -267,8 +272,9 @@ class ShareStateLog:
 
     def _prune_partition(self, partition: Partition) -> None:
         high_watermark = partition.log.high_watermark
-        if max(self._snapshot_offsets[partition.index].values(), default=-1) >= high_watermark:
-            # A snapshot may still be lost by an election, and the one before it is needed then.
+        newest_snapshot = max(self._snapshot_offsets[partition.index].values(), default=-1)
+        if max(newest_snapshot, self._deletion_offsets.get(partition.index, -1)) >= high_watermark:
+            # A snapshot or a deletion may still be lost by an election, and the snapshot before it is needed then.
             return
         redundant = min(high_watermark, min(self._snapshot_offsets[partition.index].values(), default=high_watermark))
         if redundant > partition.log.log_start_offset and not partition.is_offline:

@@ -261,6 +261,21 @@ def test_state_before_a_snapshot_that_is_not_committed_is_not_pruned(tmp_path: P
     run(body, tmp_path)
 
 
+def test_state_before_a_deletion_that_is_not_committed_is_not_pruned(tmp_path: Path) -> None:
+    async def body(stage: Stage) -> None:
+        for key in stage.keys[:2]:
+            finish(stage.states.initialize({key: 0}, state_epoch=1))
+        finish(stage.states.delete(stage.keys[:1]))
+        deleted: list[int] = []
+        for high_watermark in (2, 3):
+            log = SimpleNamespace(high_watermark=high_watermark, log_start_offset=0)
+            partition: Any = SimpleNamespace(index=0, log=log, is_offline=False, delete_records=deleted.append)
+            stage.states._prune_partition(partition)
+            assert deleted == ([] if high_watermark == 2 else [1])
+
+    run(body, tmp_path)
+
+
 def test_topic_of_the_state_that_is_deleted_takes_it_along(tmp_path: Path) -> None:
     async def body(stage: Stage) -> None:
         finish(stage.states.initialize(dict.fromkeys(stage.keys, 0), state_epoch=1))
