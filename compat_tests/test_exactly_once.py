@@ -7,25 +7,22 @@ and every partition is in order.
 from __future__ import annotations
 
 import random
-import sys
-import time
-from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import (
-    OFFSET_BEGINNING,
-    Consumer,
-    KafkaError,
-    Message,
-    TopicPartition,
-)
 
-from compat_tests.harness import jars
 from compat_tests.harness.broker import Broker
 from compat_tests.harness.chaos import Chaos, Source, Worker
-from compat_tests.harness.clients import AGENTS
+from compat_tests.harness.exactly_once import (
+    COPIERS,
+    COUNTERS,
+    PARTITIONS,
+    check_copies,
+    check_counts,
+    copying_workers,
+    counting_workers,
+)
 from compat_tests.harness.proxy import CuttingProxy
 from compat_tests.harness.raw import ConnectionEndedError, RawConnection
 from compat_tests.harness.topics import create_topic
@@ -34,31 +31,7 @@ from compat_tests.harness.waiting import wait_until
 
 pytestmark = [pytest.mark.java, pytest.mark.xdist_group("java"), pytest.mark.timeout(900)]
 
-PARTITIONS = 6
 PER_SECOND = 200
-LOGGING = (f"-Dlog4j2.configurationFile={jars.HERE / 'java' / 'log4j2.properties'}",)
-
-
-def read_all(bootstrap: str, topic: str, isolation: str, partition_count: int = PARTITIONS) -> dict[int, list[Message]]:
-    """Returns the records of a topic by partition, up to the end for this isolation level."""
-    settings = {"group.id": "unused", "enable.auto.commit": False, "enable.partition.eof": True, "isolation.level": isolation}
-    consumer = Consumer({"bootstrap.servers": bootstrap, **settings})
-    found: dict[int, list[Message]] = {partition: [] for partition in range(partition_count)}
-    unfinished = set(found)
-    try:
-        consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in found])
-        deadline = time.monotonic() + 60
-        while unfinished:
-            assert time.monotonic() < deadline, f"{topic} has no end in partitions {unfinished}"
-            for message in consumer.consume(1000, timeout=0.2):
-                if message.error() is None:
-                    found[message.partition()].append(message)
-                else:
-                    assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
-                    unfinished.discard(message.partition())
-    finally:
-        consumer.close()
-    return found
 
 
 def committed_count(broker: Broker, group: str, topic: str) -> int:
@@ -150,13 +123,6 @@ class Stage:
         assert chaos.broker_kill_count > 0
         assert any(worker.kill_count for worker in workers)
 
-    def source_values(self) -> dict[int, list[bytes | None]]:
-        """Returns the input; each number is there once unless the source's producer has failed."""
-        found = read_all(self.broker.bootstrap, "source", "read_uncommitted")
-        values = {partition: [message.value() for message in messages] for partition, messages in found.items()}
-        assert sorted(int(value or b"-1") for each in values.values() for value in each) == list(range(self.source.sent))
-        return values
-
 
 @pytest.fixture
 def stage(make_broker: Callable[..., Broker], proxy: CuttingProxy) -> Iterator[Stage]:
@@ -165,39 +131,11 @@ def stage(make_broker: Callable[..., Broker], proxy: CuttingProxy) -> Iterator[S
     stage.source.close()
 
 
-def copying_workers(bootstrap: str, directory: Path) -> list[Worker]:
-    """Makes four workers in confluent-kafka and one in Java, all of one group."""
-    python = [sys.executable, str(AGENTS / "copying_worker.py")]
-    java = jars.java_command(jars.KAFKA, "CopyingWorker", programs=("copying",), flags=LOGGING, heap_mib=128)
-    return [
-        Worker([*command, bootstrap, "copiers", "source", "target", f"copier-{number}"], directory / f"copier-{number}.log")
-        for number, command in enumerate([python] * 4 + [java])
-    ]
-
-
 def test_a_topic_is_copied_exactly_once_by_workers_that_are_killed(stage: Stage, chaos_seconds: float, tmp_path: Path) -> None:
-    stage.run(copying_workers(stage.proxy.bootstrap, tmp_path), "copiers", chaos_seconds)
-    copied = read_all(stage.broker.bootstrap, "target", "read_committed")
-    for partition, written in stage.source_values().items():
-        values = [message.value() for message in copied[partition]]
-        missing, repeated = set(written) - set(values), [value for value, count in Counter(values).items() if count > 1]
-        assert (missing, repeated) == (set(), []), f"partition {partition}"
-        assert values == written, f"partition {partition} is in order"
+    stage.run(copying_workers(stage.proxy.bootstrap, tmp_path, "target"), COPIERS, chaos_seconds)
+    check_copies(stage.broker.bootstrap, stage.source, "target")
 
 
 def test_kafka_streams_counts_exactly_while_it_is_killed(stage: Stage, chaos_seconds: float, tmp_path: Path) -> None:
-    command = jars.java_command(jars.STREAMS, "CountingApp", programs=("streams",), flags=LOGGING, heap_mib=192)
-    workers = [
-        Worker(
-            [*command, stage.proxy.bootstrap, "counters", "source", "target", str(tmp_path / f"state-{n}")],
-            tmp_path / f"app-{n}.log",
-        )
-        for n in range(2)
-    ]
-    stage.run(workers, "counters", chaos_seconds)
-    stage.source_values()
-    counts: dict[str, list[int]] = defaultdict(list)
-    for messages in read_all(stage.broker.bootstrap, "target", "read_committed").values():
-        for message in messages:
-            counts[(message.key() or b"").decode()].append(int(message.value() or b"-1"))
-    assert counts == {key: list(range(1, count + 1)) for key, count in stage.source.by_key.items()}
+    stage.run(counting_workers(stage.proxy.bootstrap, tmp_path, "target"), COUNTERS, chaos_seconds)
+    check_counts(stage.broker.bootstrap, stage.source, "target")

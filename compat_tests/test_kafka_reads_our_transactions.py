@@ -17,12 +17,12 @@ import pytest
 from compat_tests.harness import broker as brokers
 from compat_tests.harness import tools
 from compat_tests.harness.broker import ApacheKafka, Broker, Wirekafka
+from compat_tests.harness.exactly_once import read_all
 from compat_tests.harness.raw import RawConnection
 from compat_tests.harness.tools import run_alone
 from compat_tests.harness.topics import create_topic
 from compat_tests.harness.transactions import OLD, TRANSIENT, V2, RawProducer, ask, name_of
 from compat_tests.harness.waiting import wait_until
-from compat_tests.test_exactly_once import read_all
 from compat_tests.test_kafka_reads_our_files import place_files
 from wirekafka.api.describe_transactions import DescribeTransactionsRequest
 from wirekafka.errors import ErrorCode

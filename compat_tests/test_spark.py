@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from compat_tests.harness.broker import VERSIONS_OF_2019, Broker
 from compat_tests.harness.clients import CONFLUENT, Agent, Client, Member, Record
+from compat_tests.harness.spark import Stream
 from compat_tests.harness.topics import create_topic
 from compat_tests.harness.waiting import wait_until
 
@@ -50,42 +51,6 @@ def read(spark: SparkSession, broker: Broker) -> Callable[..., DataFrame]:
         return spark.read.format("kafka").option("kafka.bootstrap.servers", broker.bootstrap).options(**options).load()
 
     return load
-
-
-class Stream:
-    """A stream from Kafka into files. It runs until it has read all records or is stopped, and restarts from its checkpoint."""
-
-    def __init__(self, spark: SparkSession, bootstrap: str, directory: Path, **options: str) -> None:
-        self.spark, self.bootstrap, self.directory = spark, bootstrap, directory
-        self.options = options
-
-    def _writer(self) -> Any:
-        source = self.spark.readStream.format("kafka").option("kafka.bootstrap.servers", self.bootstrap).options(**self.options)
-        records = source.load().selectExpr("CAST(value AS STRING) AS value", "topic", "partition", "offset")
-        return (
-            records.writeStream.format("json")
-            .option("path", str(self.directory / "out"))
-            .option("checkpointLocation", str(self.directory / "checkpoint"))
-        )
-
-    def run_available(self) -> list[int]:
-        """Runs until all records are read; returns the number of rows of each batch."""
-        query = self._writer().trigger(availableNow=True).start()
-        try:
-            assert query.awaitTermination(90), "the stream did not end"
-        finally:
-            query.stop()
-        return [progress["numInputRows"] for progress in query.recentProgress if progress["numInputRows"]]
-
-    def start(self) -> Any:
-        """Starts a query that runs until it is stopped."""
-        return self._writer().trigger(processingTime="100 milliseconds").start()
-
-    def rows(self) -> list[str]:
-        """Returns the values that were written so far."""
-        if not list((self.directory / "out").glob("*.json")):
-            return []
-        return sorted(row.value for row in self.spark.read.schema("value STRING").json(str(self.directory / "out")).collect())
 
 
 @pytest.fixture

@@ -6,8 +6,6 @@ The features are finalized by `wirekafka cluster features`, and each protocol go
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from itertools import count
@@ -54,11 +52,11 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MixedCluster]:
     if reason is not None:
         skip_or_fail(reason)
     with mixed_cluster(tmp_path_factory.mktemp("cluster"), SETTINGS, ALONE) as running:
-        assert shown(running) == dict.fromkeys(NEWEST, "off")
-        assert shown(running, "--finalize") == NEWEST
+        assert running.features() == dict.fromkeys(NEWEST, "off")
+        assert running.features("--finalize") == NEWEST
         for broker_id in ALONE:
             wait_until(
-                lambda asked=broker_id: shown(running, broker_id=asked) == NEWEST, timeout_s=30, what="all brokers know it"
+                lambda asked=broker_id: running.features(broker_id=asked) == NEWEST, timeout_s=30, what="all brokers know it"
             )
         yield running
 
@@ -84,16 +82,6 @@ def members(tmp_path: Path) -> Iterator[ShareClient]:
     client.close()
 
 
-def shown(cluster: MixedCluster, *options: str, broker_id: int = 1) -> dict[str, str]:
-    """Returns the levels that `wirekafka cluster features` shows, by feature."""
-    bootstrap = cluster.brokers[broker_id].bootstrap
-    command = [sys.executable, "-m", "wirekafka", "cluster", "features", "--bootstrap-server", bootstrap, *options]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stderr
-    rows = [line.split() for line in done.stdout.splitlines()]
-    return {row[0]: row[1] for row in rows if row and row[0].endswith(".version")}
-
-
 def leader_of(cluster: MixedCluster, topic: str, key: str = "") -> int:
     """Returns the leader of the partition of an internal topic that has the state of a key, once all replicas are in sync."""
     views = wait_until(
@@ -113,11 +101,11 @@ def test_kafka_features_describes_what_is_finalized(cluster: MixedCluster, jvm: 
 def test_feature_is_taken_back_and_finalized_again(cluster: MixedCluster, jvm: Tools) -> None:
     at = ("--bootstrap-server", cluster.brokers[1].bootstrap)
     jvm.check(tools.FEATURES, *at, "downgrade", "--feature", "transaction.version=1")
-    assert shown(cluster)["transaction.version"] == "1"
+    assert cluster.features()["transaction.version"] == "1"
     refused = jvm.run(tools.FEATURES, *at, "upgrade", "--feature", "transaction.version=9")
     assert refused.code == 1
     assert "only supports versions 1-2" in refused.out + refused.err
-    assert shown(cluster, "--finalize") == NEWEST
+    assert cluster.features("--finalize") == NEWEST
 
 
 @pytest.mark.parametrize("client", [CONFLUENT, JAVA], ids=str)

@@ -51,41 +51,25 @@ class Worker:
         return f"{self.log.stem}: killed {self.kill_count} times, ended {self.end_count} times by itself\n{tail}"
 
 
-class Chaos:
-    """Workers, and a broker behind a proxy, so that its address does not change when the broker is killed.
+class WorkerChaos:
+    """Workers that are killed at random, and started again when they have ended."""
 
-    Attributes:
-        broker_kill_count: how often the broker was killed.
-    """
-
-    def __init__(self, broker: Broker, proxy: CuttingProxy, workers: list[Worker], seed: int) -> None:
-        self.broker, self.proxy, self.workers = broker, proxy, workers
+    def __init__(self, workers: list[Worker], seed: int) -> None:
+        self.workers = workers
         self.chance = random.Random(seed)
-        self.broker_kill_count = 0
         self._rest_until: dict[int, float] = {}
 
     def start(self) -> None:
         for worker in self.workers:
             worker.start()
 
-    def run(self, seconds: float) -> None:
-        """Kills processes for this many seconds; the workers are killed twice as often as the broker."""
-        deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline:
-            self._keep_running(self.chance.uniform(0.3, 4))
-            if self.chance.random() < 1 / 3:
-                self.broker.kill()
-                self.broker_kill_count += 1
-                time.sleep(self.chance.uniform(0, 0.5))
-                self.broker.start()
-                self.proxy.upstream = self.broker.address
-            else:
-                number = self.chance.randrange(len(self.workers))
-                self.workers[number].kill()
-                self._rest_until[number] = time.monotonic() + self.chance.uniform(0, 2)
-        self._keep_running(2)
+    def kill_worker(self) -> None:
+        """Kills one of the workers, which rests for up to two seconds."""
+        number = self.chance.randrange(len(self.workers))
+        self.workers[number].kill()
+        self._rest_until[number] = time.monotonic() + self.chance.uniform(0, 2)
 
-    def _keep_running(self, seconds: float) -> None:
+    def keep_running(self, seconds: float) -> None:
         """Starts processes that have ended again, after a pause."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
@@ -106,7 +90,38 @@ class Chaos:
             worker.kill()
 
     def __str__(self) -> str:
-        return f"the broker was killed {self.broker_kill_count} times\n" + "\n".join(map(str, self.workers))
+        return "\n".join(map(str, self.workers))
+
+
+class Chaos(WorkerChaos):
+    """Workers, and a broker behind a proxy, so that its address does not change when the broker is killed.
+
+    Attributes:
+        broker_kill_count: how often the broker was killed.
+    """
+
+    def __init__(self, broker: Broker, proxy: CuttingProxy, workers: list[Worker], seed: int) -> None:
+        super().__init__(workers, seed)
+        self.broker, self.proxy = broker, proxy
+        self.broker_kill_count = 0
+
+    def run(self, seconds: float) -> None:
+        """Kills processes for this many seconds; the workers are killed twice as often as the broker."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            self.keep_running(self.chance.uniform(0.3, 4))
+            if self.chance.random() < 1 / 3:
+                self.broker.kill()
+                self.broker_kill_count += 1
+                time.sleep(self.chance.uniform(0, 0.5))
+                self.broker.start()
+                self.proxy.upstream = self.broker.address
+            else:
+                self.kill_worker()
+        self.keep_running(2)
+
+    def __str__(self) -> str:
+        return f"the broker was killed {self.broker_kill_count} times\n{super().__str__()}"
 
 
 class Source:
@@ -116,6 +131,7 @@ class Source:
         sent: the number of records sent.
         by_key: the number of records sent, by key.
         failures: the errors of records that could not be written.
+        longest_gap_s: the longest time between two acknowledgements of one partition.
     """
 
     KEYS = 20
@@ -125,6 +141,8 @@ class Source:
         self.sent = 0
         self.by_key: Counter[str] = Counter()
         self.failures: list[KafkaError] = []
+        self.longest_gap_s = 0.0
+        self._acknowledged_at: dict[int | None, float] = {}
         self._producer = Producer(
             {
                 "bootstrap.servers": bootstrap,
@@ -151,6 +169,10 @@ class Source:
     def _note(self, error: KafkaError | None, message: Message) -> None:
         if error is not None:
             self.failures.append(error)
+            return
+        now, partition = time.monotonic(), message.partition()
+        self.longest_gap_s = max(self.longest_gap_s, now - self._acknowledged_at.get(partition, now))
+        self._acknowledged_at[partition] = now
 
     def close(self) -> None:
         """Stops writing."""

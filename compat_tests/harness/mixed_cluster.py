@@ -14,6 +14,8 @@ All brokers are wirekafka.
 from __future__ import annotations
 
 import contextlib
+import subprocess
+import sys
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -191,6 +193,15 @@ class MixedCluster:
     def controller_id(self, broker_id: int | None = None) -> int:
         """Returns the broker that is the controller, as a broker says."""
         return int(self.admin(broker_id).list_topics(timeout=60).controller_id)
+
+    def features(self, *options: str, broker_id: int = 1) -> dict[str, str]:
+        """Returns the levels that `wirekafka cluster features` shows, by feature; with `--finalize` it finalizes the newest."""
+        bootstrap = self.brokers[broker_id].bootstrap
+        command = [sys.executable, "-m", "wirekafka", "cluster", "features", "--bootstrap-server", bootstrap, *options]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        assert done.returncode == 0, done.stderr
+        rows = [line.split() for line in done.stdout.splitlines()]
+        return {row[0]: row[1] for row in rows if row and row[0].endswith(".version")}
 
     def let_apache_kafka_rule(self) -> int:
         """Restarts wirekafka if it is the controller; returns the broker of Apache Kafka that is the controller now."""

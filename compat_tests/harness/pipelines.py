@@ -27,7 +27,29 @@ from compat_tests.harness.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 POLL_S = 0.05
+START_MS = 1_700_000_000_000
 PIPELINE = ("-m", "wirekafka", "pipeline")
+
+
+def arrow_batch(first: int, count: int, target: str, *, source: tuple[str, int] = ("s", 0), value: bytes | None = None) -> Any:
+    """Makes a batch of rows for the transactional sink, whose values are their source offsets."""
+    import pyarrow
+
+    offsets = range(first, first + count)
+    headers = pyarrow.list_(pyarrow.struct([("key", pyarrow.string()), ("value", pyarrow.binary())]))
+    return pyarrow.record_batch(
+        {
+            "source_topic": [source[0]] * count,
+            "source_partition": pyarrow.array([source[1]] * count, pyarrow.int32()),
+            "source_offset": pyarrow.array(offsets, pyarrow.int64()),
+            "topic": [target] * count,
+            "partition": pyarrow.array([source[1]] * count, pyarrow.int32()),
+            "key": [b"k"] * count,
+            "value": [value or b"%d" % offset for offset in offsets],
+            "headers": pyarrow.array([None] * count, headers),
+            "timestamp_ms": pyarrow.array([START_MS + offset for offset in offsets], pyarrow.int64()),
+        }
+    )
 
 
 def small_session() -> list[str]:

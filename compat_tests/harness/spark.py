@@ -1,4 +1,4 @@
-"""A Spark session with the connectors of the pipelines and no Kafka settings."""
+"""A Spark session with the connectors of the pipelines and no Kafka settings, and a stream from Kafka into files."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from compat_tests.harness import jars
 from wirekafka.pipelines.session import AVRO_LIMITS
@@ -48,3 +48,39 @@ def spark_session(directory: Path) -> Iterator[SparkSession]:
         yield session
     finally:
         session.stop()
+
+
+class Stream:
+    """A stream from Kafka into files. It runs until it has read all records or is stopped, and restarts from its checkpoint."""
+
+    def __init__(self, spark: SparkSession, bootstrap: str, directory: Path, **options: str) -> None:
+        self.spark, self.bootstrap, self.directory = spark, bootstrap, directory
+        self.options = options
+
+    def _writer(self) -> Any:
+        source = self.spark.readStream.format("kafka").option("kafka.bootstrap.servers", self.bootstrap).options(**self.options)
+        records = source.load().selectExpr("CAST(value AS STRING) AS value", "topic", "partition", "offset")
+        return (
+            records.writeStream.format("json")
+            .option("path", str(self.directory / "out"))
+            .option("checkpointLocation", str(self.directory / "checkpoint"))
+        )
+
+    def run_available(self) -> list[int]:
+        """Runs until all records are read; returns the number of rows of each batch."""
+        query = self._writer().trigger(availableNow=True).start()
+        try:
+            assert query.awaitTermination(90), "the stream did not end"
+        finally:
+            query.stop()
+        return [progress["numInputRows"] for progress in query.recentProgress if progress["numInputRows"]]
+
+    def start(self) -> Any:
+        """Starts a query that runs until it is stopped."""
+        return self._writer().trigger(processingTime="100 milliseconds").start()
+
+    def rows(self) -> list[str]:
+        """Returns the values that were written so far."""
+        if not list((self.directory / "out").glob("*.json")):
+            return []
+        return sorted(row.value for row in self.spark.read.schema("value STRING").json(str(self.directory / "out")).collect())

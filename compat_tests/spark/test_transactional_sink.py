@@ -13,6 +13,7 @@ import pytest
 
 from compat_tests.harness.broker import Broker
 from compat_tests.harness.clients import CONFLUENT, Agent, Client
+from compat_tests.harness.pipelines import START_MS, arrow_batch
 from compat_tests.harness.topics import create_topic
 from compat_tests.harness.waiting import wait_until
 from wirekafka.pipelines.errors import PipelineError
@@ -26,33 +27,11 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.java, pytest.mark.xdist_group("spark-backfill"), pytest.mark.filterwarnings("ignore::ResourceWarning")]
 
-START_MS = 1_700_000_000_000
 SCHEMA = (
     "source_topic string, source_partition int, source_offset bigint, topic string, partition int, key binary, value binary, "
     "headers array<struct<key:string,value:binary>>, timestamp_ms bigint"
 )
 Agents = Callable[[Client], Agent]
-
-
-def arrow_batch(first: int, count: int, target: str, *, source: tuple[str, int] = ("s", 0), value: bytes | None = None) -> Any:
-    """Makes a batch of rows whose values are their source offsets."""
-    import pyarrow
-
-    offsets = range(first, first + count)
-    headers = pyarrow.list_(pyarrow.struct([("key", pyarrow.string()), ("value", pyarrow.binary())]))
-    return pyarrow.record_batch(
-        {
-            "source_topic": [source[0]] * count,
-            "source_partition": pyarrow.array([source[1]] * count, pyarrow.int32()),
-            "source_offset": pyarrow.array(offsets, pyarrow.int64()),
-            "topic": [target] * count,
-            "partition": pyarrow.array([source[1]] * count, pyarrow.int32()),
-            "key": [b"k"] * count,
-            "value": [value or b"%d" % offset for offset in offsets],
-            "headers": pyarrow.array([None] * count, headers),
-            "timestamp_ms": pyarrow.array([START_MS + offset for offset in offsets], pyarrow.int64()),
-        }
-    )
 
 
 def numbers(agent: Agents, broker: Broker, topic: str, count: int) -> list[int]:

@@ -16,9 +16,9 @@ from confluent_kafka import Message
 
 from compat_tests.harness import jars
 from compat_tests.harness.broker import CLASSES, WIREKAFKA, Broker, running
+from compat_tests.harness.exactly_once import read_all
 from compat_tests.harness.pipelines import ROOT
 from compat_tests.spark.conftest import MakePipeline
-from compat_tests.test_exactly_once import read_all
 
 pytestmark = [
     pytest.mark.java,

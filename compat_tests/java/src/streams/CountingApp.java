@@ -21,7 +21,6 @@ public final class CountingApp {
         settings.put("num.stream.threads", "1");
         settings.put("commit.interval.ms", "100");
         settings.put("statestore.cache.max.bytes", "0");
-        settings.put("replication.factor", "1");
         settings.put("auto.offset.reset", "earliest");
         settings.put("reconnect.backoff.ms", "10");
         settings.put("reconnect.backoff.max.ms", "200");

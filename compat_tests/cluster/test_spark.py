@@ -1,0 +1,107 @@
+"""A streaming query of Spark and the transactional sink go on while each broker of a cluster of wirekafka is killed in turn."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from compat_tests.conftest import skip_or_fail
+from compat_tests.harness import jars
+from compat_tests.harness.chaos import Source
+from compat_tests.harness.mixed_cluster import ALONE, MixedCluster, mixed_cluster
+from compat_tests.harness.pipelines import arrow_batch
+from compat_tests.harness.spark import Stream
+from compat_tests.harness.waiting import wait_until
+from wirekafka.pipelines.kafka import Cluster
+from wirekafka.pipelines.transactional_sink import SinkOptions
+from wirekafka.pipelines.transactional_sink.delivery import Plan, SourcePartitionWriter
+from wirekafka.pipelines.transactional_sink.topics import prepare_topics
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [
+    pytest.mark.java,
+    pytest.mark.xdist_group("spark"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.timeout(600),
+]
+
+PER_SECOND = 100
+RECORD_COUNT = 600
+AFTER_THE_KILL = 50
+"""So many records are sent while the broker is away, and the query has to read all before them."""
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MixedCluster]:
+    reason = jars.missing_program()
+    if reason is not None:
+        skip_or_fail(reason)
+    with mixed_cluster(tmp_path_factory.mktemp("cluster"), {"zookeeper.session.timeout.ms": "4000"}, ALONE) as running:
+        yield running
+
+
+@pytest.fixture
+def source(cluster: MixedCluster) -> Iterator[Source]:
+    """Writes to a topic each of whose brokers leads partitions."""
+    cluster.create_topic("source", [[1, 2, 3], [2, 3, 1], [3, 1, 2]])
+    writing = Source(cluster.bootstrap, "source", PER_SECOND)
+    yield writing
+    writing.close()
+
+
+def read_count(query: Any) -> int:
+    """Returns the number of records that the query has read; it has not failed."""
+    assert query.exception() is None, query.exception()
+    progress = query.lastProgress
+    ends = progress["sources"][0]["endOffset"] if progress else None
+    return sum(ends["source"].values()) if ends else 0
+
+
+def until_read(query: Any, count: int) -> None:
+    wait_until(lambda: read_count(query) >= count, timeout_s=180, what=f"the query has read {count} records", poll_s=0.1)
+
+
+def test_streaming_query_goes_on_through_the_loss_of_each_broker(
+    cluster: MixedCluster, source: Source, spark: SparkSession, tmp_path: Path
+) -> None:
+    stream = Stream(spark, cluster.bootstrap, tmp_path / "stream", subscribe="source", startingOffsets="earliest")
+    query = stream.start()
+    try:
+        until_read(query, 1)
+        for broker_id in cluster.brokers:
+            cluster.brokers[broker_id].kill()
+            began = time.monotonic()
+            until_read(query, source.sent + AFTER_THE_KILL)
+            print(f"read {AFTER_THE_KILL} records more {time.monotonic() - began:.1f} s after broker {broker_id} was killed")
+            if broker_id == max(cluster.brokers):
+                query.stop()
+                query = stream.start()  # from the checkpoint, while a broker is away
+            cluster.brokers[broker_id].start()
+            cluster.until_in_sync("source")
+        source.finish()
+        until_read(query, source.sent)
+    finally:
+        query.stop()
+    assert sorted(map(int, stream.rows())) == list(range(source.sent))
+
+
+def test_transactional_sink_commits_while_its_leaders_are_killed(cluster: MixedCluster) -> None:
+    options = SinkOptions(Cluster(cluster.bootstrap), "test", "sink", {"sink": 1})
+    writer = SourcePartitionWriter(Plan(options, prepare_topics(options)), ("s", 0))
+    for first in range(0, RECORD_COUNT, 200):
+        leader = cluster.until_in_sync("sink")[0].leader
+        writer.write(arrow_batch(first, 100, "sink"))
+        cluster.brokers[leader].kill()
+        began = time.monotonic()
+        writer.write(arrow_batch(first + 100, 100, "sink"))
+        writer.commit()
+        print(f"the transaction committed {time.monotonic() - began:.1f} s after its leader {leader} was killed")
+        cluster.brokers[leader].start()
+    writer.close()
+    assert cluster.consume("sink", 0, RECORD_COUNT) == [b"%d" % number for number in range(RECORD_COUNT)]
