@@ -38,6 +38,10 @@ EPOCH_BEFORE_THE_FIRST = 0
 """KafkaController.InitialControllerEpoch."""
 
 
+_LOST = (ZooKeeperErrorCode.NODE_EXISTS, ZooKeeperErrorCode.BAD_VERSION, ZooKeeperErrorCode.NO_NODE)
+"""The errors of the transaction if another broker was faster, or somebody has deleted the epoch."""
+
+
 class Term(NamedTuple):
     """The time in which a broker is the controller.
 
@@ -64,7 +68,7 @@ def compete(broker_id: int, session_id: int, now_ms: int) -> Script[Term | None]
     It leaves watches on `/controller` and `/migration`. There is no competition with KRaft controllers.
 
     Raises:
-        ZooKeeperError: the outcome is unknown.
+        ZooKeeperError: the outcome is unknown, or ZooKeeper refuses the transaction whoever is the controller.
         MalformedZnodeError: the controller epoch cannot be read.
     """
     while True:
@@ -145,7 +149,7 @@ def _take(broker_id: int, now_ms: int, former: Data) -> Script[Term | None]:
     try:
         yield Multi((create, SetData(paths.CONTROLLER_EPOCH, write_controller_epoch(epoch), former.stat.version)))
     except ZooKeeperError as error:
-        if not error.codes:
+        if error.code not in _LOST:
             raise
         return None
     return Term(epoch, former.stat.version + 1)

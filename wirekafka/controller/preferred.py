@@ -14,7 +14,7 @@ from wirekafka.controller.context import ControllerContext
 from wirekafka.controller.elections import Election
 from wirekafka.controller.partition_states import elect
 from wirekafka.controller.requests import SLICE, RequestBatch
-from wirekafka.controller.scripts import PAUSE, Script
+from wirekafka.controller.scripts import PAUSE, Script, in_slices
 from wirekafka.controller.writes import multi
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.names import TopicPartition
@@ -24,6 +24,9 @@ from wirekafka.zookeeper.layout.requests import read_preferred_replica_election
 from wirekafka.zookeeper.session import Data, Delete, Exists, GetData, Stat, ZooKeeperError, ZooKeeperErrorCode
 
 log = structlog.get_logger(__name__)
+
+MOST_LOGGED = 10
+"""The most partitions in one line of the log."""
 
 Outcomes = dict[TopicPartition, KafkaError | None]
 """For each partition, why it has no new leader; None if it has one."""
@@ -97,8 +100,9 @@ def look_at_elections(context: ControllerContext, batch: RequestBatch) -> Script
         log.warning("A request for preferred leaders is ignored", reason=str(error))
         names = []
     outcomes = yield from elect_leaders(context, batch, names, Election.PREFERRED)
-    failures = {str(name): error.code.name for name, error in outcomes.items() if error is not None}
-    log.info("Preferred leaders are elected", partitions=len(outcomes), failures=failures)
+    failures = yield from in_slices((name, error) for name, error in outcomes.items() if error is not None)
+    first = {str(name): error.code.name for name, error in failures[:MOST_LOGGED]}
+    log.info("Preferred leaders are elected", partitions=len(outcomes), failures=len(failures), first_failures=first)
     try:
         yield from multi(context, [Delete(paths.PREFERRED_REPLICA_ELECTION)])
     except ZooKeeperError as error:

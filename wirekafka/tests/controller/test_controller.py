@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import partial
 from typing import Any
 
 import pytest
 
+from wirekafka.controller.competition import compete
 from wirekafka.controller.context import ControllerContext
 from wirekafka.controller.controller import PAUSE_MS
 from wirekafka.controller.requests import RequestBatch
@@ -26,7 +27,19 @@ from wirekafka.zookeeper.layout.membership import ControllerRegistration
 from wirekafka.zookeeper.layout.requests import write_isr_change
 from wirekafka.zookeeper.layout.topics import PartitionState, ReplicaAssignment, TopicAssignment
 from wirekafka.zookeeper.model.client import Fault
-from wirekafka.zookeeper.session import Create, Delete, GetChildren, GetData, Multi, Operation, SetData
+from wirekafka.zookeeper.session import (
+    Create,
+    Data,
+    Delete,
+    GetChildren,
+    GetData,
+    Multi,
+    Operation,
+    SetData,
+    Stat,
+    ZooKeeperError,
+    ZooKeeperErrorCode,
+)
 
 NAME = TopicPartition("t", 0)
 
@@ -114,6 +127,20 @@ def test_compete_with_a_controller_waits_for_its_end() -> None:
     assert second.context.epoch == 2
     assert not first.controller.is_active
     assert first.changes == [True, False]
+
+
+def test_compete_that_zookeeper_refuses_fails_instead_of_trying_again_at_once() -> None:
+    script = compete(1, 2, 3)
+    epoch = Data(b"1", Stat(*[0] * len(fields(Stat))))
+    missing = ZooKeeperError(ZooKeeperErrorCode.NO_NODE)
+    assert isinstance(next(script), list)
+    assert isinstance(script.send([None, None, epoch, missing, epoch]), Multi)
+
+    refusal = ZooKeeperError(ZooKeeperErrorCode.NO_AUTH, paths.CONTROLLER, (ZooKeeperErrorCode.NO_AUTH,))
+    with pytest.raises(ZooKeeperError) as raised:
+        script.throw(refusal)
+
+    assert raised.value.code is ZooKeeperErrorCode.NO_AUTH
 
 
 @pytest.mark.parametrize("fault", [Fault.REPLY_LOST, Fault.REQUEST_LOST, Fault.REQUEST_LATE])

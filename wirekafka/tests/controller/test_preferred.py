@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import pytest
+from structlog.testing import capture_logs
 
 from wirekafka.controller.elections import Election
-from wirekafka.controller.preferred import elect_leaders, look_at_elections
+from wirekafka.controller.preferred import MOST_LOGGED, elect_leaders, look_at_elections
 from wirekafka.controller.writes import DeposedError
 from wirekafka.errors import ErrorCode
 from wirekafka.names import TopicPartition
@@ -114,3 +115,12 @@ def test_look_at_elections_leaves_a_watch() -> None:
     stage.client.add_watch_listener(events.append)
     stage.do(Create(paths.PREFERRED_REPLICA_ELECTION, b""))
     assert [event.path for event in events] == [paths.PREFERRED_REPLICA_ELECTION]
+
+
+def test_request_in_zookeeper_with_many_failures_names_the_first_of_them() -> None:
+    stage = _stage()
+    with capture_logs() as lines:
+        _ask(stage, write_preferred_replica_election([TopicPartition("unknown", index) for index in range(50)]))
+    [line] = [line for line in lines if "failures" in line]
+    assert line["failures"] == 50
+    assert len(line["first_failures"]) == MOST_LOGGED
