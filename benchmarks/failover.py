@@ -2,7 +2,7 @@
 
     python -m benchmarks.failover --partitions 10000
 
-It runs ZooKeeper and three brokers. A producer writes all the time to a topic with a partition that each broker leads. The other
+It runs ZooKeeper and three brokers. A producer writes all the time to a topic of which each broker leads a partition. The other
 partitions are at rest. Each fault is repeated, and the figures of each repetition are printed:
 
 - gap: the longest time between two acknowledgements in one partition;
@@ -19,6 +19,7 @@ from __future__ import annotations
 import re
 import tempfile
 import time
+import uuid
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
@@ -32,7 +33,6 @@ from compat_tests.harness.steady_load import steady_load
 
 IDS = (1, 2, 3)
 PARTITIONS_OF_A_TOPIC = 100
-LOADED = "loaded"
 SPREAD = [[1, 2, 3], [2, 3, 1], [3, 1, 2]]
 STEPS = {
     "session": "This broker is the controller ",
@@ -42,8 +42,7 @@ STEPS = {
 
 
 def create_topics(cluster: MixedCluster, partitions: int, replicas: int) -> None:
-    """Creates the topic of the producer, and those at rest."""
-    cluster.create_topic(LOADED, SPREAD)
+    """Creates the topics at rest."""
     for number in range(-(-partitions // PARTITIONS_OF_A_TOPIC)):
         assignment = [SPREAD[index % 3][:replicas] for index in range(PARTITIONS_OF_A_TOPIC)]
         cluster.create_topic(f"resting-{number}", assignment)
@@ -70,22 +69,24 @@ def report(name: str, cluster: MixedCluster, failed: int, began: float, gap_s: f
 
 
 def fail(cluster: MixedCluster, name: str, failed: int, fault: Callable[[Broker], object]) -> None:
-    """Lets a broker fail under load, reports, and starts the broker again."""
-    with steady_load(cluster, LOADED, len(SPREAD)) as load:
+    """Lets a broker fail under load of a new topic, reports, and starts the broker again."""
+    loaded = f"loaded-{uuid.uuid4()}"
+    cluster.create_topic(loaded, SPREAD)
+    with steady_load(cluster, loaded, len(SPREAD)) as load:
         began = time.time()
         fault(cluster.brokers[failed])
         asked = next(number for number in IDS if number != failed)
         for index in range(len(SPREAD)):
-            cluster.until_leader(LOADED, index, *(set(IDS) - {failed}), asked=asked)
+            cluster.until_leader(loaded, index, *(set(IDS) - {failed}), asked=asked)
         load.until_more(50)
         time.sleep(1)
         gap_s = load.longest_gap_s
     report(name, cluster, failed, began, gap_s)
     cluster.brokers[failed].start()
-    for topic in cluster.admin().list_topics(timeout=60).topics:
+    admin = cluster.admin()
+    for topic in admin.list_topics(timeout=60).topics:
         cluster.until_in_sync(topic)
-    for index in range(len(SPREAD)):
-        cluster.elect_preferred_if_needed(LOADED, index)
+    admin.delete_topics([loaded])[loaded].result(60)
 
 
 @click.command()
