@@ -160,7 +160,7 @@ async def _go_on(zookeeper: RetryingClient, config: BrokerConfig) -> Left:
     cluster_id = None if owner is None else owner.cluster_id
     mark = Move(Direction.OUT, config.node_id, str(cluster_id))
     if await find_move(zookeeper) != mark or await find_cluster_id(zookeeper) != cluster_id:
-        raise _refusal("Its data directory is that of a single node already")
+        raise _refusal("Its data directory is that of a single node already: start it without zookeeper.connect")
     storage = Storage()
     directories = [DataDirectory(path, storage) for path in config.log_dirs]
     try:

@@ -30,6 +30,7 @@ def leave(source: Path, zookeeper: str | None) -> None:
 
     A broker with several log.dirs needs its SERVER.PROPERTIES.
     """
+    from wirekafka.cli.cluster.description import counted
     from wirekafka.server.logging import configure_logging
 
     configure_logging("warning")
@@ -39,7 +40,8 @@ def leave(source: Path, zookeeper: str | None) -> None:
         click.echo("The data directory is that of a single node already; the chroot is empty now.")
     else:
         directories = ", ".join(config.log_dirs)
-        click.echo(f"{directories} is a single node now: {left.topic_count} topics, {left.partition_count} partitions.")
+        topics, partitions = counted(left.topic_count, "topic"), counted(left.partition_count, "partition")
+        click.echo(f"{directories} is a single node now: {topics}, {partitions}.")
     for each in left.dropped:
         click.echo(f"It does not have: {each}", err=True)
     click.echo("Start it without zookeeper.connect. With it, the topics move into an empty chroot again.")
