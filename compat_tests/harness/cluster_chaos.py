@@ -30,7 +30,7 @@ class ClusterChaos(WorkerChaos):
 
     def run(self, seconds: float) -> None:
         """Makes each fault once in a random order, and then faults at random until the time is over."""
-        kinds = (self.kill, self.stop, self.pause, self.kill_controller, self.kill_worker)
+        kinds = (self.kill, self.shut_down, self.pause, self.kill_controller, self.kill_worker)
         deadline = time.monotonic() + seconds
         for fault in self._in_order(kinds):
             self.faults.append(fault.__name__)
@@ -60,7 +60,7 @@ class ClusterChaos(WorkerChaos):
         self.keep_running(self.chance.uniform(0, 2 * self.session_timeout_s))
         broker.start()
 
-    def stop(self) -> None:
+    def shut_down(self) -> None:
         """Stops a broker in order, and starts it again."""
         broker = self._broker()
         assert broker.terminate(120) == 0
