@@ -1,4 +1,4 @@
-"""A streaming query of Spark and the transactional sink go on while each broker of a cluster of wirekafka is killed in turn."""
+"""A streaming query of Spark with a checkpoint, which goes on while each broker of a cluster of wirekafka is killed in turn."""
 
 from __future__ import annotations
 
@@ -14,13 +14,8 @@ from compat_tests.conftest import skip_or_fail
 from compat_tests.harness import jars
 from compat_tests.harness.chaos import Source
 from compat_tests.harness.mixed_cluster import ALONE, MixedCluster, mixed_cluster
-from compat_tests.harness.pipelines import arrow_batch
 from compat_tests.harness.spark import Stream
 from compat_tests.harness.waiting import wait_until
-from wirekafka.pipelines.kafka import Cluster
-from wirekafka.pipelines.transactional_sink import SinkOptions
-from wirekafka.pipelines.transactional_sink.delivery import Plan, SourcePartitionWriter
-from wirekafka.pipelines.transactional_sink.topics import prepare_topics
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,7 +28,6 @@ pytestmark = [
 ]
 
 PER_SECOND = 100
-RECORD_COUNT = 600
 AFTER_THE_KILL = 50
 """So many records are sent while the broker is away, and the query has to read all before them."""
 
@@ -95,19 +89,3 @@ def test_streaming_query_goes_on_through_the_loss_of_each_broker(
     finally:
         query.stop()
     assert sorted(map(int, stream.rows())) == list(range(source.sent))
-
-
-def test_transactional_sink_commits_while_its_leaders_are_killed(cluster: MixedCluster) -> None:
-    options = SinkOptions(Cluster(cluster.bootstrap), "test", "sink", {"sink": 1})
-    writer = SourcePartitionWriter(Plan(options, prepare_topics(options)), ("s", 0))
-    for first in range(0, RECORD_COUNT, 200):
-        leader = cluster.until_in_sync("sink")[0].leader
-        writer.write(arrow_batch(first, 100, "sink"))
-        cluster.brokers[leader].kill()
-        began = time.monotonic()
-        writer.write(arrow_batch(first + 100, 100, "sink"))
-        writer.commit()
-        print(f"the transaction committed {time.monotonic() - began:.1f} s after its leader {leader} was killed")
-        cluster.brokers[leader].start()
-    writer.close()
-    assert cluster.consume("sink", 0, RECORD_COUNT) == [b"%d" % number for number in range(RECORD_COUNT)]
