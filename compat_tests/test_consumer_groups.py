@@ -18,6 +18,7 @@ from compat_tests.harness import broker as brokers
 from compat_tests.harness import tools
 from compat_tests.harness.broker import CLASSES, Broker
 from compat_tests.harness.clients import AIOKAFKA, CONFLUENT, JAVA, KAFKA_PYTHON, Agent, Client, Member, Record
+from compat_tests.harness.herd import committed_offsets
 from compat_tests.harness.tools import Tools
 from compat_tests.harness.topics import create_topic
 from compat_tests.harness.waiting import wait_until, wait_while
@@ -249,6 +250,9 @@ def test_consumer_groups_survive_a_restart(make_broker: Callable[..., Broker], w
     first = numbered(100, 4)
     writer.produce(broker.bootstrap, topic, first)
     wait_until_read(members, first)
+    # A member prints records before it commits them.
+    ends = dict.fromkeys(range(4), len(first) // 4)
+    wait_until(lambda: committed_offsets(broker, topic, topic, 4) == ends, timeout_s=30, what="the members have committed")
     for member in members:
         member.process.kill()
     before = shares_of(broker, topic)

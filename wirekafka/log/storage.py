@@ -24,6 +24,10 @@ from wirekafka.log.durability import DurabilityLedger
 Bytes = bytes | bytearray | memoryview
 
 
+TEMPORARY_SUFFIX = ".tmp"
+"""The suffix of a file that replaces another one once it is complete."""
+
+
 class Storage:
     """The real file system."""
 
@@ -148,7 +152,7 @@ class Storage:
 
         Durability: with `sync`, the content and the name are on disk; without, as `write`.
         """
-        temporary = path + ".tmp"
+        temporary = path + TEMPORARY_SUFFIX
         fd = self.open(temporary, create=True)
         try:
             self.truncate(fd, 0)

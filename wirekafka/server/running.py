@@ -50,6 +50,7 @@ class RunningBroker:
         driver: serves the connections of clients, and those to other brokers.
         dispatcher: handles the requests; a test may replace its `handle`.
         listen: lets a spare broker accept connections; any other broker does so already.
+        stop_listening: accepts no more connections, before the broker is closed.
         metrics_address: where the metrics are served; None if they are not.
     """
 
@@ -59,6 +60,7 @@ class RunningBroker:
     driver: EpollDriver
     dispatcher: Dispatcher
     listen: Callable[[], None]
+    stop_listening: Callable[[], None]
     metrics_address: Address | None = None
 
 
@@ -165,7 +167,12 @@ async def _running(
                         listeners=[str(address) for address in addresses],
                         log_dirs=config.log_dirs,
                     )
-                    yield RunningBroker(broker, addresses, lag, driver, dispatcher, listen, metrics_address)
+
+                    def stop_listening() -> None:
+                        for listener in listeners:
+                            listener.stop()
+
+                    yield RunningBroker(broker, addresses, lag, driver, dispatcher, listen, stop_listening, metrics_address)
         if broker.logs.all_failed.is_set():
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "all data directories have failed")
     finally:

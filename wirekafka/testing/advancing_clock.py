@@ -37,7 +37,8 @@ class AdvancingClock(trio.abc.Clock):
 
     def __init__(self) -> None:
         self.advanced_seconds = 0.0
-        self._clocks: list[Clock] = []
+        self._origins: dict[Clock, float] = {}
+        """For each clock of a broker, by how much trio's clock was advanced when the broker's time was that of the machine."""
 
     def start_clock(self) -> None:
         """Does nothing: the clock runs already."""
@@ -52,14 +53,17 @@ class AdvancingClock(trio.abc.Clock):
 
     def of_broker(self) -> Clock:
         """Returns a clock for a broker, whose wall clock shows the time of the machine until the next advance."""
-        before = self.advanced_seconds
-        made = Clock(wall=lambda: time.time() + self.advanced_seconds - before)
-        self._clocks.append(made)
+        made = Clock(wall=lambda: time.time() + self.advanced_seconds - self._origins[made])
+        self.set_to_now(made)
         return made
 
+    def set_to_now(self, clock: Clock) -> None:
+        """Sets the wall clock of a broker to the time of the machine, before the broker serves anybody."""
+        self._origins[clock] = self.advanced_seconds
+
     def forget(self, clock: Clock) -> None:
-        """Drops the clock of a broker that has ended."""
-        self._clocks.remove(clock)
+        """Drops the clock of a broker that has ended and reads the time no more."""
+        del self._origins[clock]
 
     async def advance(self, seconds: float) -> None:
         """Moves the time forward. What is due meanwhile happens, in order, before this method returns.
@@ -75,7 +79,7 @@ class AdvancingClock(trio.abc.Clock):
             step = min(left, max(next_deadline, seconds / MOST_STEPS))
             left -= step
             self.advanced_seconds += step
-            for clock in self._clocks:
+            for clock in self._origins:
                 clock.note_jump()
             for _ in range(TURNS_PER_STEP):
                 await trio.lowlevel.checkpoint()

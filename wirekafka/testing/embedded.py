@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 from wirekafka.broker import Broker
 from wirekafka.testing.advancing_clock import AdvancingClock
-from wirekafka.testing.async_broker import TIMEOUT_SECONDS, AsyncEmbeddedBroker, Snapshot, open_embedded
+from wirekafka.testing.async_broker import SETTINGS, TIMEOUT_SECONDS, AsyncEmbeddedBroker, Snapshot, open_embedded
 from wirekafka.testing.faults import ActiveFault, FaultSpec
 from wirekafka.testing.groups import GroupView
 from wirekafka.testing.library_log import use_logging
@@ -166,7 +166,8 @@ class EmbeddedBroker:
         """
         snapshot = self.snapshot()
         try:
-            made = EmbeddedBroker(storage=self._storage, data=snapshot, **self._settings)
+            own_port = {"listeners": SETTINGS["listeners"]}
+            made = EmbeddedBroker(storage=self._storage, data=snapshot, **(self._settings | own_port))
             made.start()
         finally:
             snapshot.close()

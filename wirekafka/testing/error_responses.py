@@ -32,6 +32,11 @@ def refusal_of(request: Message, response: type[Message], code: int, version: in
     return made if _refuse(request, made, code, version, is_flexible) else None
 
 
+def has_elements(response: Message) -> bool:
+    """Whether any array of a response has an element, which has an error of its own in a refusal."""
+    return any(isinstance(getattr(response, name), list) and getattr(response, name) for name in type(response).field_defaults)
+
+
 def _refuse(request: Any, response: Any, code: int, version: int, is_flexible: bool) -> bool:
     """Sets the error code wherever a part of the response has one; returns whether any has."""
     fields = _fields_of(response, version, is_flexible)

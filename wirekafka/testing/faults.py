@@ -15,6 +15,7 @@ Rules of this file:
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
@@ -25,7 +26,7 @@ from wirekafka.errors import ErrorCode, ProtocolError
 from wirekafka.log.storage import FileRegion
 from wirekafka.pending import Pending
 from wirekafka.server.dispatch import Route
-from wirekafka.testing.error_responses import merge, refusal_of, split
+from wirekafka.testing.error_responses import has_elements, merge, refusal_of, split
 from wirekafka.wire.codec import decode, encode, fields_of, skip_tagged_fields
 from wirekafka.wire.frames import RequestHeader, read_request_header
 from wirekafka.wire.messages.fetch import FetchRequest, FetchResponse
@@ -182,17 +183,22 @@ class FaultInjector:
         request = _Request(frame, header)
         if self._hides_topics(request):
             return self._end_session(request)
-        for fault in self._faults:
+        for fault in self._faults if request.is_served else ():
             if self._matches(fault.spec, hit, request) and fault.takes(hit):
                 return self._carry_out(fault.spec, request, client, now_ms)
         return self._inner(frame, client, now_ms)
 
     def _hides_topics(self, request: _Request) -> bool:
         """Whether a fault asks for topics, and a Fetch of a session names only those that have changed."""
-        if request.header.api_key != FETCH_KEY or not any(each.spec.topic and not each.is_over for each in self._faults):
+        if request.header.api_key != FETCH_KEY or not any(self._may_hit_topics(each, request) for each in self._faults):
             return False
         body = request.body()
         return isinstance(body, FetchRequest) and body.session_id != 0 and body.session_epoch > 0
+
+    def _may_hit_topics(self, fault: ActiveFault, request: _Request) -> bool:
+        spec = fault.spec
+        is_for_client = spec.api in (None, "Fetch") and spec.client_id in (None, request.header.client_id)
+        return spec.topic is not None and is_for_client and not fault.is_over
 
     def _end_session(self, request: _Request) -> Answer:
         """Answers that there is no such fetch session. The client sends all topics then."""
@@ -233,28 +239,31 @@ class FaultInjector:
     def _carry_out(self, spec: FaultSpec, request: _Request, client: Client, now_ms: int) -> Answer | Pending[Any]:
         if spec.delay_s is None:
             return self._act(spec, request, client, now_ms)
-        kept = _Request(memoryview(bytearray(request.frame)), request.header)
+        kept = request.kept()
         pending: Pending[Any] = Pending(on_abandon=lambda: timer.cancel())
 
         def act() -> None:
             try:
                 pending.complete_with(self._act(spec, kept, client, now_ms))
-            except ProtocolError as error:
-                pending.complete(error)
+            except Exception as error:  # noqa: BLE001 - the connection would wait for ever
+                pending.complete(_as_refusal(error))
 
         timer = self._broker.clock.call_later(spec.delay_s * 1000, act)
         return pending
 
     def _act(self, spec: FaultSpec, request: _Request, client: Client, now_ms: int) -> Answer | Pending[Any]:
         if spec.lose == "request":
-            return Pending()
+            # A client that wants no response sends on; any other request of the connection waits with this one.
+            return None if request.wants_no_response else Pending()
         if spec.disconnect == "request":
             raise ProtocolError("a test has ordered it")
         if spec.error is not None:
             return self._refuse(spec, request, client, now_ms)
         answer = self._inner(request.frame, client, now_ms)
+        if isinstance(answer, Pending):
+            request = request.kept()
         after = partial(self._after, spec, request, client)
-        return answer.map(after) if isinstance(answer, Pending) else after(answer)
+        return answer.map(_guarded(after)) if isinstance(answer, Pending) else after(answer)
 
     def _after(self, spec: FaultSpec, request: _Request, client: Client, answer: Any) -> Any:
         """Does to an answer what a fault does after a request was handled."""
@@ -306,10 +315,11 @@ class FaultInjector:
         made = None if refused is None else refusal_of(refused, api.response, code, version, is_flexible=is_flexible)
         if made is None:
             raise ProtocolError(f"a test has ordered {spec.error}, which a {route} response cannot say")
-        if getattr(request.body(), "acks", None) == 0:
-            return None
+        if spec.topic is not None and has_elements(made) and hasattr(made, "error_code"):
+            # The error is that of the partitions: clients that find one of the whole response read no further.
+            made.error_code = ErrorCode.NONE
         if handled is None:
-            return route.encode(header.correlation_id, made)
+            return None if request.wants_no_response else route.encode(header.correlation_id, made)
 
         def join(answer: Any) -> Any:
             if answer is None or isinstance(answer, ProtocolError):
@@ -321,7 +331,23 @@ class FaultInjector:
             # In a session, later requests would name changed partitions only.
             handled.session_id, handled.session_epoch = 0, -1
         answer = self._inner(request.with_body(handled), client, now_ms)
-        return answer.map(join) if isinstance(answer, Pending) else join(answer)
+        return answer.map(_guarded(join)) if isinstance(answer, Pending) else join(answer)
+
+
+def _as_refusal(error: Exception) -> ProtocolError:
+    return error if isinstance(error, ProtocolError) else ProtocolError(f"a fault has failed: {error!r}")
+
+
+def _guarded(change: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Returns the function for late answers: its exception ends the connection, and not what has completed the answer."""
+
+    def guarded(answer: Any) -> Any:
+        try:
+            return change(answer)
+        except Exception as error:  # noqa: BLE001 - see above
+            return _as_refusal(error)
+
+    return guarded
 
 
 def _gone() -> Pending[Any]:
@@ -352,15 +378,29 @@ class _Request:
         return self.api is not None and self.api.is_flexible(self.header.api_version)
 
     @property
+    def is_served(self) -> bool:
+        """Whether the broker knows its API and version; the broker itself answers any other request."""
+        return self.api is not None and self.header.api_version in self.api.versions
+
+    @property
     def _body_at(self) -> int:
         at = self.header.body_offset
         return skip_tagged_fields(self.frame, at, len(self.frame)) if self.is_flexible else at
 
     def body(self) -> Message | None:
         """Returns the decoded body; None if the API or its version is not served."""
-        if self._body is None and self.api is not None and self.header.api_version in self.api.versions:
+        if self._body is None and self.api is not None and self.is_served:
             self._body = decode(self.api.request, self.header.api_version, self.is_flexible, self.frame[self._body_at :])
         return self._body
+
+    @property
+    def wants_no_response(self) -> bool:
+        """Whether it is a Produce with acks=0."""
+        return getattr(self.body(), "acks", None) == 0
+
+    def kept(self) -> _Request:
+        """Returns a copy that lasts longer than the frame."""
+        return _Request(memoryview(bytearray(self.frame)), self.header)
 
     def groups(self) -> list[str]:
         """Returns the groups that it names."""

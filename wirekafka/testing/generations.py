@@ -7,13 +7,15 @@ lets it listen and closes the old one, whose connections end. Clients connect ag
 from __future__ import annotations
 
 import shutil
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 
 import trio
 
 from wirekafka.clock import Clock
 from wirekafka.config import BrokerConfig
+from wirekafka.server.listener import BoundListener
 from wirekafka.server.running import RunningBroker, open_broker
 from wirekafka.testing.advancing_clock import AdvancingClock
 
@@ -51,6 +53,7 @@ class Generations:
         self._clock = clock
         self._nursery = nursery
         self._ending: set[Generation] = set()
+        self._has_ports = False
 
     async def open(self, path: str) -> Generation:
         """Opens a broker on a data directory. It does not listen.
@@ -66,14 +69,23 @@ class Generations:
 
     def switch(self, old: Generation | None, new: Generation) -> None:
         """Lets a broker serve the port from now on, and ends the one that served it before."""
+        if self._clock is not None:
+            self._clock.set_to_now(new.running.broker.clock)
         new.running.listen()
         if old is not None:
             self._ending.add(old)
+            # Its socket would get a part of the new connections until it is closed.
+            old.running.stop_listening()
             old.end()
 
-    def start_soon(self, work: Callable[[], Awaitable[object]]) -> None:
-        """Does work beside the brokers."""
-        self._nursery.start_soon(work)
+    def open_soon(self, path: str, then: Callable[[Generation], object]) -> None:
+        """Opens a broker beside the one that serves. If it cannot be opened, nothing happens."""
+
+        async def open_it() -> None:
+            with suppress(Exception):
+                then(await self.open(path))
+
+        self._nursery.start_soon(open_it)
 
     async def until_old_ones_have_ended(self) -> None:
         """Waits until all brokers that were replaced are closed."""
@@ -86,6 +98,8 @@ class Generations:
         try:
             with trio.CancelScope() as scope:
                 config = BrokerConfig.load(None, self._settings | {"log.dirs": path})
+                if not self._has_ports:
+                    _check_free(config)
                 async with open_broker(config, clock, is_spare=True) as running:
                     generation = Generation(running, path, scope)
                     self._keep_ports(config, running)
@@ -106,5 +120,16 @@ class Generations:
 
     def _keep_ports(self, config: BrokerConfig, running: RunningBroker) -> None:
         """Gives the brokers after this one its ports."""
+        self._has_ports = True
         named = zip(config.listeners, running.addresses, strict=True)
         self._settings["listeners"] = ",".join(f"{listener.name}://{address}" for listener, address in named)
+
+
+def _check_free(config: BrokerConfig) -> None:
+    """Raises if another socket listens on a port of the settings. Brokers of one user may share a port, so `open` would not.
+
+    Raises:
+        ListenError: the port is taken.
+    """
+    for listener in config.listeners:
+        BoundListener(listener, config).close()

@@ -26,7 +26,7 @@ def _as_text(logger: object, method: str, event: structlog.typing.EventDict) -> 
     text = str(event.pop("event"))
     trace = event.pop("exception", None)
     values = " ".join(f"{name}={_value(value)}" for name, value in event.items())
-    line = f"{text} {values}".rstrip().replace("%", "%%")
+    line = f"{text} {values}".rstrip()
     return line if trace is None else f"{line}\n{trace}"
 
 

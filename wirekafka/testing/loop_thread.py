@@ -56,6 +56,9 @@ class LoopThread(Generic[T]):
         try:
             ready.result()
         except BaseException:
+            # After an interrupt the thread still opens the thing, and finds out that nobody waits for it.
+            if not ready.cancel() and ready.exception() is None:
+                self._ask_to_stop()
             self._thread.join()
             self._thread = None
             raise
@@ -69,11 +72,15 @@ class LoopThread(Generic[T]):
         thread, self._thread = self._thread, None
         if thread is None:
             return
+        self._ask_to_stop()
+        thread.join()
+        self._opened = self._token = self._stop = None
+        self._ended.result()
+
+    def _ask_to_stop(self) -> None:
         if self._token is not None and self._stop is not None:
             with suppress(trio.RunFinishedError):
                 self._token.run_sync_soon(self._stop.set)
-        thread.join()
-        self._ended.result()
 
     def call(self, method: Callable[..., Awaitable[U]], *args: Any) -> U:
         """Calls an async function in the loop, with the thing as its first argument; returns its result.

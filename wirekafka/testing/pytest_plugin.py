@@ -36,6 +36,9 @@ SETTINGS_MARKER = "kafka_settings"
 TOPIC_MARKER = "kafka_topic"
 FAULT_MARKER = "kafka_fault"
 
+LEAST_MEMORY_BYTES = 1 << 30
+"""With less, as in a container, where 64 MiB are usual, the data is on the disk."""
+
 _BROKER = pytest.StashKey["EmbeddedBroker"]()
 _WAS_USED = pytest.StashKey[bool]()
 
@@ -128,4 +131,4 @@ def _settings(request: pytest.FixtureRequest) -> dict[str, Any]:
 def _storage() -> str:
     from wirekafka.testing.async_broker import has_memory
 
-    return "memory" if has_memory() else "disk"
+    return "memory" if has_memory(LEAST_MEMORY_BYTES) else "disk"

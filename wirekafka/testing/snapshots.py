@@ -20,6 +20,7 @@ from wirekafka.log.catalog import OFFSETS_OF
 from wirekafka.log.checkpoint import CLEAN_SHUTDOWN, CLEANER_OFFSETS, write_clean_shutdown, write_offsets
 from wirekafka.log.directory import LOCK_FILE, read_boot_id
 from wirekafka.log.segment_files import CLEANED_SUFFIX, DELETED_SUFFIX, SEGMENT_SUFFIXES, file_name
+from wirekafka.log.storage import TEMPORARY_SUFFIX
 
 if TYPE_CHECKING:
     from wirekafka.log.log import Log
@@ -89,8 +90,12 @@ def _copy_log(found: Log, target: str) -> None:
 
 
 def _plain_files(path: str) -> list[str]:
-    """Returns the names of the files that belong to the whole directory, except for those of its present broker."""
-    return [entry.name for entry in os.scandir(path) if entry.is_file() and entry.name != LOCK_FILE]
+    """Returns the names of the files that belong to the whole directory, except for those of its present broker.
+
+    Threads write checkpoints under temporary names; the copy gets checkpoints of its own.
+    """
+    names = (entry.name for entry in os.scandir(path) if entry.is_file())
+    return [name for name in names if name != LOCK_FILE and not name.endswith(TEMPORARY_SUFFIX)]
 
 
 def _link_files(source: str, target: str, names: Iterable[str]) -> None:

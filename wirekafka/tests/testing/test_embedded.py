@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Iterator
 
@@ -10,6 +11,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from wirekafka.config import ConfigError
 from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.server.listener import ListenError
 from wirekafka.testing import EmbeddedBroker
 
 QUICK = {"session.timeout.ms": 6_000, "heartbeat.interval.ms": 200}
@@ -176,8 +178,12 @@ def test_time_that_is_advanced_ends_a_session_and_deletes_old_segments(broker: E
 
 def test_reset_sets_the_time_to_that_of_the_machine(broker: EmbeddedBroker) -> None:
     broker.clock.advance(86_400)
-    broker.reset()
-    assert abs(broker.clock.now_ms() - time.time() * 1000) < 60_000
+    for _ in range(3):
+        broker.reset()
+        assert abs(broker.clock.now_ms() - time.time() * 1000) < 60_000
+        # The broker of the next reset is opened before the time is advanced again.
+        time.sleep(0.3)
+        broker.clock.advance(86_400)
     with pytest.raises(ValueError, match="not by -1"):
         broker.clock.advance(-1)
 
@@ -192,6 +198,27 @@ def test_settings_are_given_by_keyword_and_wrong_ones_are_refused() -> None:
         EmbeddedBroker(num_partitons=3).start()
     with pytest.raises(ValueError, match="storage is 'disk' or 'memory'"):
         EmbeddedBroker(storage="tape").start()
+
+
+def test_new_connections_reach_the_new_broker_only(broker: EmbeddedBroker) -> None:
+    host, _, port = broker.bootstrap.partition(":")
+    request = bytes.fromhex("00120000000000070001") + b"x"
+    for _ in range(5):
+        broker.reset()
+        for _ in range(20):
+            with socket.create_connection((host, int(port)), 20) as peer:
+                peer.sendall(len(request).to_bytes(4, "big") + request)
+                assert peer.recv(4), "the connection was taken by a broker that is gone"
+
+
+def test_port_that_another_broker_has_is_refused_and_a_fork_has_its_own(broker: EmbeddedBroker) -> None:
+    with pytest.raises(ListenError):
+        EmbeddedBroker(listeners=f"PLAINTEXT://{broker.bootstrap}").start()
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with EmbeddedBroker(listeners=f"PLAINTEXT://127.0.0.1:{port}") as fixed, fixed.fork() as fork:
+        assert fixed.bootstrap == f"127.0.0.1:{port}" != fork.bootstrap
 
 
 def test_errors_of_topics_and_of_a_broker_that_does_not_run_are_clear(broker: EmbeddedBroker) -> None:

@@ -16,6 +16,7 @@ from wirekafka.errors import ErrorCode
 from wirekafka.testing import EmbeddedBroker
 from wirekafka.testing.error_responses import refusal_of
 from wirekafka.wire.codec import decode, encode
+from wirekafka.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 
 
 @pytest.fixture(scope="module")
@@ -91,6 +92,48 @@ def test_lost_request_is_not_written(broker: EmbeddedBroker) -> None:
     with broker.fault(api="Produce", lose="request"):
         assert writer.write(b"one") is not None
     assert values(broker) == []
+
+
+def test_records_without_acknowledgement_are_lost_alone(broker: EmbeddedBroker) -> None:
+    writer = Writer(broker, acks=0)
+    with broker.fault(api="Produce", lose="request", times=1) as fault:
+        writer.write(b"lost")
+        assert len(fault.hits) == 1
+    with broker.fault(api="Produce", topic="orders", partition=1, error="INVALID_RECORD", times=1):
+        writer.write(b"refused", partition=1)
+    writer.write(b"kept")
+    assert [each.value for each in broker.wait_for_records("orders", 1)] == [b"kept"]
+
+
+def fetch(peer: socket.socket, request: FetchRequest) -> FetchResponse:
+    frame = bytes.fromhex("0001 000b 00000007 0001") + b"x" + encode(request, 11, False)
+    peer.sendall(len(frame).to_bytes(4, "big") + frame)
+    size = int.from_bytes(peer.recv(4, socket.MSG_WAITALL), "big")
+    answer: FetchResponse = decode(FetchResponse, 11, False, peer.recv(size, socket.MSG_WAITALL)[4:])
+    return answer
+
+
+def of_orders() -> list[FetchTopic]:
+    return [FetchTopic(topic="orders", partitions=[FetchPartition(partition=0)])]
+
+
+def test_error_of_a_partition_is_not_that_of_the_whole_response(broker: EmbeddedBroker) -> None:
+    with socket.create_connection(address(broker), 5) as peer, broker.fault(topic="orders", error="OFFSET_OUT_OF_RANGE"):
+        answer = fetch(peer, FetchRequest(topics=of_orders()))
+    assert answer.error_code == ErrorCode.NONE
+    assert answer.responses[0].partitions[0].error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+def test_only_faults_of_fetch_end_fetch_sessions(broker: EmbeddedBroker) -> None:
+    with socket.create_connection(address(broker), 5) as peer:
+        session = fetch(peer, FetchRequest(session_epoch=0, topics=of_orders())).session_id
+        assert session != 0
+        with broker.fault(api="Produce", topic="orders", error="INVALID_RECORD"):
+            assert fetch(peer, FetchRequest(session_id=session, session_epoch=1)).error_code == ErrorCode.NONE
+        with broker.fault(api="Fetch", topic="orders", error="NOT_LEADER_OR_FOLLOWER") as fault:
+            answer = fetch(peer, FetchRequest(session_id=session, session_epoch=2))
+            assert (answer.error_code, fault.hits) == (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, [])
+            assert fetch(peer, FetchRequest(session_epoch=0, topics=of_orders())).session_id == 0
 
 
 @pytest.mark.parametrize("moment", ["request", "reply", "mid_reply"])

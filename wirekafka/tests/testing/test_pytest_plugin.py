@@ -17,7 +17,7 @@ def produce(broker, topic, *values):
     producer = Producer({"bootstrap.servers": broker.bootstrap})
     for value in values:
         producer.produce(topic, value)
-    assert producer.flush(20) == 0
+    assert producer.flush(60) == 0
 """
 
 
