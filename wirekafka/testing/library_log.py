@@ -15,8 +15,8 @@ def use_logging() -> None:
     if structlog.is_configured():
         return
     structlog.configure(
-        processors=[structlog.processors.format_exc_info, _as_text],
-        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
+        processors=[structlog.stdlib.filter_by_level, structlog.processors.format_exc_info, _as_text],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.NOTSET),
         logger_factory=structlog.stdlib.LoggerFactory(),
         cache_logger_on_first_use=False,
     )
