@@ -42,7 +42,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="how long each test that kills at random goes on killing; without it as long as CI has time for",
     )
     parser.addoption("--faults", type=int, help="how many random faults a cluster gets; without it as many as CI has time for")
-    parser.addoption("--fault-seed", type=int, help="chooses the random faults; without it each run has other ones")
+    parser.addoption("--fault-seed", type=int, help="chooses the random faults; without it each run with --faults has other ones")
     parser.addoption("--fault-brokers", type=int, default=3, help="how many brokers the cluster with random faults has")
 
 

@@ -30,7 +30,12 @@ from compat_tests.harness.exactly_once import (
 from compat_tests.harness.mixed_cluster import ALONE, MixedCluster, mixed_cluster
 from compat_tests.harness.waiting import wait_until
 
-pytestmark = [pytest.mark.java, pytest.mark.xdist_group("cluster-exactly-once"), pytest.mark.timeout(900)]
+pytestmark = [
+    pytest.mark.long("test_new_protocols and the tests of one broker show transactions in a cluster and exactly once"),
+    pytest.mark.java,
+    pytest.mark.xdist_group("cluster-exactly-once"),
+    pytest.mark.timeout(900),
+]
 
 SESSION_TIMEOUT_S = 4.0
 PER_SECOND = 100
