@@ -315,7 +315,8 @@ def read_owner(path: str, storage: Storage) -> MetaProperties | None:
     """
     try:
         return read_meta_properties(storage.read_file(f"{path}/{META_PROPERTIES}"))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
+        # If a file has the directory's name, creating the directory says so.
         return None
     except MalformedFileError as error:
         raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{path}/{META_PROPERTIES}: {error}") from None
