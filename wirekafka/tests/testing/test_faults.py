@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient
 
 from wirekafka.api.registry import all_apis
 from wirekafka.errors import ErrorCode
-from wirekafka.testing import EmbeddedBroker
+from wirekafka.testing import ActiveFault, EmbeddedBroker
 from wirekafka.testing.error_responses import refusal_of
 from wirekafka.wire.codec import decode, encode
 from wirekafka.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
@@ -94,13 +94,22 @@ def test_lost_request_is_not_written(broker: EmbeddedBroker) -> None:
     assert values(broker) == []
 
 
+def until_hit(fault: ActiveFault) -> None:
+    """Waits for a request of a client that does not wait for its response."""
+    end = time.monotonic() + 20
+    while not fault.hits:
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
 def test_records_without_acknowledgement_are_lost_alone(broker: EmbeddedBroker) -> None:
     writer = Writer(broker, acks=0)
     with broker.fault(api="Produce", lose="request", times=1) as fault:
         writer.write(b"lost")
-        assert len(fault.hits) == 1
-    with broker.fault(api="Produce", topic="orders", partition=1, error="INVALID_RECORD", times=1):
+        until_hit(fault)
+    with broker.fault(api="Produce", topic="orders", partition=1, error="INVALID_RECORD", times=1) as fault:
         writer.write(b"refused", partition=1)
+        until_hit(fault)
     writer.write(b"kept")
     assert [each.value for each in broker.wait_for_records("orders", 1)] == [b"kept"]
 
