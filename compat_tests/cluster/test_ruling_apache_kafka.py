@@ -30,20 +30,23 @@ from compat_tests.harness.waiting import wait_until
 
 pytestmark = [pytest.mark.java, pytest.mark.xdist_group("ruling-apache-kafka")]
 
-SETTINGS = {"zookeeper.session.timeout.ms": "6000", "log.segment.delete.delay.ms": "100", "auto.create.topics.enable": "false"}
+SETTINGS = {"zookeeper.session.timeout.ms": "12000", "log.segment.delete.delay.ms": "100", "auto.create.topics.enable": "false"}
 VALUES = [b"value %d" % number for number in range(300)]
 MASKED = ("topic_id", "controller_epoch", "timestamp")
 """What differs between two topics, and between two controllers."""
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MixedCluster]:
-    """Returns a cluster without broker 2, whose controller is broker 1, of Apache Kafka."""
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[MixedCluster]:
+    """Returns a cluster without broker 2, whose controller is broker 1, of Apache Kafka, unless that loses its session.
+
+    Each test gets a new one: the tests run in any order.
+    """
     reason = jars.missing_program()
     if reason is not None:
         skip_or_fail(reason)
     kinds = {number: kind for number, kind in KINDS.items() if number != JVM_IDS[1]}
-    with mixed_cluster(tmp_path_factory.mktemp("cluster"), SETTINGS, kinds) as running:
+    with mixed_cluster(tmp_path, SETTINGS, kinds) as running:
         yield running
 
 
@@ -112,7 +115,7 @@ def test_controller_writes_what_apache_kafka_writes(cluster: MixedCluster, jvm: 
     client = KazooClient(f"{cluster.zookeeper.address}/kafka")
     client.start()
     try:
-        assert cluster.controller_id() == JVM_IDS[0]
+        assert cluster.let_apache_kafka_rule() == JVM_IDS[0]
         act(cluster, jvm, tmp_path, "by-kafka")
         wait_until(lambda: client.get_children("/admin/delete_topics") == [], timeout_s=60, what="the topic is deleted")
         before, by_kafka = znodes(client, "/"), of_topic(client, "by-kafka")
@@ -141,7 +144,7 @@ def let_wirekafka_rule(cluster: MixedCluster) -> None:
         for broker_id in JVM_IDS:
             if broker_id in cluster.brokers and cluster.brokers[broker_id].is_running():
                 cluster.brokers[broker_id].terminate(120)
-        wait_until(lambda: cluster.controller_id(WIREKAFKA_ID) == WIREKAFKA_ID, timeout_s=30, what="wirekafka rules", poll_s=0.1)
+        wait_until(lambda: cluster.controller_id(WIREKAFKA_ID) == WIREKAFKA_ID, timeout_s=60, what="wirekafka rules", poll_s=0.1)
     cluster.add(JVM_IDS[1], KINDS[JVM_IDS[1]])
     for broker in cluster.brokers.values():
         if not broker.is_running():

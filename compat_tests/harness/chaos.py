@@ -64,8 +64,9 @@ class WorkerChaos:
             worker.start()
 
     def kill_worker(self) -> None:
-        """Kills one of the workers, which rests for up to two seconds."""
-        number = self.chance.randrange(len(self.workers))
+        """Kills one of the workers that run, which rests for up to two seconds."""
+        running = [number for number, worker in enumerate(self.workers) if worker.process is not None]
+        number = self.chance.choice(running or range(len(self.workers)))
         self.workers[number].kill()
         self._rest_until[number] = time.monotonic() + self.chance.uniform(0, 2)
 
@@ -106,11 +107,13 @@ class Chaos(WorkerChaos):
         self.broker_kill_count = 0
 
     def run(self, seconds: float) -> None:
-        """Kills processes for this many seconds; the workers are killed twice as often as the broker."""
+        """Kills processes for this many seconds; of three kills in turn, which it completes, one hits the broker."""
         deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline:
+        hits_broker: list[bool] = []
+        while time.monotonic() < deadline or hits_broker:
             self.keep_running(self.chance.uniform(0.3, 4))
-            if self.chance.random() < 1 / 3:
+            hits_broker = hits_broker or self.chance.sample([True, False, False], 3)
+            if hits_broker.pop():
                 self.broker.kill()
                 self.broker_kill_count += 1
                 time.sleep(self.chance.uniform(0, 0.5))
