@@ -12,7 +12,7 @@ import select
 import signal
 import sys
 import time
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -268,11 +268,21 @@ async def _serve(config: BrokerConfig, stop: _Stop, published: Address | None) -
             sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
             gc.enable()
             print(_ready_line(running.addresses, config.log_dirs), flush=True)
-            try:
-                await trio.sleep_forever()
-            finally:
-                log.info("Stopping")
+            async with _service_manager():
+                try:
+                    await trio.sleep_forever()
+                finally:
+                    log.info("Stopping")
     log.info("Stopped")
+
+
+def _service_manager() -> AbstractAsyncContextManager[None]:
+    """Returns the block in which systemd knows that the broker serves, if systemd has started it."""
+    if "NOTIFY_SOCKET" not in os.environ:
+        return nullcontext()
+    from wirekafka.server.systemd import service_manager
+
+    return service_manager()
 
 
 def _ready_line(addresses: list[Address], folders: list[str]) -> str:
