@@ -157,8 +157,9 @@ _METRICS = (
         "wirekafka.metrics.listener",
         Type.STRING,
         None,
-        "HOST:PORT on which the broker serves its metrics to Prometheus, at /metrics, without encryption and for everyone who "
-        "reaches the address. By default no metrics are served. Apache Kafka has no such setting.",
+        "HOST:PORT on which the broker serves its metrics to Prometheus, at /metrics, and its health to probes, at /health, "
+        "without encryption and for everyone who reaches the address. By default it serves neither. Apache Kafka has no such "
+        "setting.",
         text_like(r"|(\[[0-9a-fA-F:.]+\]|[0-9A-Za-z._-]+)?:\d{1,5}", "HOST:PORT, such as 127.0.0.1:9404, or empty"),
     ),
 )

@@ -22,6 +22,7 @@ from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.pending import Pending
 from wirekafka.server.dispatch import Dispatcher
 from wirekafka.server.drivers import EpollDriver
+from wirekafka.server.health import Health
 from wirekafka.server.listener import Address, BoundListener, ConnectionQuotas
 from wirekafka.server.logging import is_logged
 from wirekafka.server.loop_lag import LoopLag
@@ -51,6 +52,7 @@ class RunningBroker:
         dispatcher: handles the requests; a test may replace its `handle`.
         listen: lets a spare broker accept connections; any other broker does so already.
         stop_listening: accepts no more connections, before the broker is closed.
+        health: whether clients can use the broker.
         metrics_address: where the metrics are served; None if they are not.
     """
 
@@ -61,6 +63,7 @@ class RunningBroker:
     dispatcher: Dispatcher
     listen: Callable[[], None]
     stop_listening: Callable[[], None]
+    health: Health
     metrics_address: Address | None = None
 
 
@@ -147,16 +150,17 @@ async def _running(
 ) -> AsyncIterator[RunningBroker]:
     """Serves clients, and closes the broker at the end."""
     config = broker.config
+    health = Health()
     try:
         with _bound(config, published, shares_ports=shares_ports) as listeners, trio.CancelScope() as whole:
             addresses = [listener.address for listener in listeners]
             broker.logs.announce(", ".join(map(str, addresses)))
             async with (
                 _background(outlives_cancellation=config.is_member) as background,
-                _serving(broker, listeners) as (lag, driver, dispatcher, listen, meter),
+                _serving(broker, listeners, health) as (lag, driver, dispatcher, listen, meter),
             ):
                 broker.start(background)
-                metrics_address = None if meter is None else await _serve_metrics(broker, driver, lag, meter, background)
+                metrics_address = None if meter is None else await _serve_metrics(broker, driver, lag, meter, health, background)
                 background.start_soon(_stop_without_directories, broker, whole)
                 async with take_part(broker, driver, background, listeners, listen):
                     log.info(
@@ -172,7 +176,12 @@ async def _running(
                         for listener in listeners:
                             listener.stop()
 
-                    yield RunningBroker(broker, addresses, lag, driver, dispatcher, listen, stop_listening, metrics_address)
+                    try:
+                        yield RunningBroker(
+                            broker, addresses, lag, driver, dispatcher, listen, stop_listening, health, metrics_address
+                        )
+                    finally:
+                        health.reason = "the broker stops"
         if broker.logs.all_failed.is_set():
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "all data directories have failed")
     finally:
@@ -183,7 +192,7 @@ async def _running(
 
 
 async def _serve_metrics(
-    broker: Broker, driver: EpollDriver, lag: LoopLag, meter: RequestMeter, nursery: trio.Nursery
+    broker: Broker, driver: EpollDriver, lag: LoopLag, meter: RequestMeter, health: Health, nursery: trio.Nursery
 ) -> Address:
     """Begins to serve the metrics; returns their address.
 
@@ -198,7 +207,7 @@ async def _serve_metrics(
     def read() -> str | Pending[str]:
         return broker.slices.run(metrics.read())
 
-    address: Address = await nursery.start(serve_metrics, broker.config.text(SETTING), read)
+    address: Address = await nursery.start(serve_metrics, broker.config.text(SETTING), read, health)
     return address
 
 
@@ -262,7 +271,7 @@ def most_held_bytes(config: BrokerConfig) -> int:
 
 @asynccontextmanager
 async def _serving(
-    broker: Broker, listeners: list[BoundListener]
+    broker: Broker, listeners: list[BoundListener], health: Health
 ) -> AsyncIterator[tuple[LoopLag, EpollDriver, Dispatcher, Listen, RequestMeter | None]]:
     """Serves connections once the block lets the broker listen, and measures the loop; at the end it closes the connections."""
     lag = LoopLag()
@@ -285,6 +294,7 @@ async def _serving(
             for listener in listeners:
                 listener.listen(config.integer("socket.listen.backlog.size"))
                 nursery.start_soon(listener.accept, driver, quotas)
+            health.reason = None
 
         trio.lowlevel.add_instrument(lag)
         try:
