@@ -20,6 +20,9 @@ from wirekafka.cli import main
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text()
 PIPELINES = (ROOT / "docs" / "pipelines.md").read_text()
+COMMAND_LINE = (ROOT / "docs" / "cli.md").read_text()
+CLIENTS = ("topic", "group", "produce", "consume", "doctor", "version")
+"""The commands whose options are in docs/cli.md."""
 ADDRESS = "127.0.0.1:9092"
 ACTIVATION = ". .venv/bin/activate"
 
@@ -114,17 +117,22 @@ def test_the_ready_line_of_the_readme_has_the_form_of_the_real_one(started: Brok
 
 def commands(group: click.Group, path: str = "wirekafka") -> list[tuple[str, click.Command]]:
     found: list[tuple[str, click.Command]] = []
-    for name, command in group.commands.items():
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
         found += commands(command, f"{path} {name}") if isinstance(command, click.Group) else [(f"{path} {name}", command)]
     return found
 
 
 @pytest.mark.parametrize(("path", "command"), commands(main), ids=lambda value: value if isinstance(value, str) else "")
 def test_the_readme_names_every_command_and_its_options(path: str, command: click.Command) -> None:
-    assert path in README
+    is_client = path.split()[1] in CLIENTS
+    page = COMMAND_LINE if is_client else README
+    assert path in page
     options = [parameter for parameter in command.params if isinstance(parameter, click.Option)]
     if path.startswith("wirekafka pipeline "):
         assert path in PIPELINES
         assert [option.name for option in options if not option.help] == [], "their options are in --help alone"
         return
-    assert [option.opts[0] for option in options if option.opts[0] not in README and option.opts[0] != "--of"] == []
+    assert [option.opts[0] for option in options if option.opts[0] not in page and option.opts[0] != "--of"] == []

@@ -36,6 +36,11 @@ class SafeOutputGroup(click.Group):
             _fail(error)
 
 
+def printable(text: str) -> str:
+    """Returns the text with escapes for the characters that a terminal would interpret."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
 def _fail(error: OSError) -> NoReturn:
     # Python would write the rest again when it ends, and print a traceback.
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from wirekafka.cli.output import printable
 from wirekafka.inspection.dump import Row
 
 PAGE_ROWS = 500
@@ -80,7 +81,7 @@ class TableWriter:
             return
         if self._heading != self._path:
             self._heading = self._path
-            self._console.print(Text(_printable(self._path), style="bold"), soft_wrap=True)
+            self._console.print(Text(printable(self._path), style="bold"), soft_wrap=True)
         self._console.print(self._table())
         self._rows.clear()
 
@@ -160,9 +161,5 @@ def _time(milliseconds: int) -> str:
 
 def _cut(text: str) -> str:
     """Cuts a text to the width of a cell, and escapes what a terminal would interpret."""
-    shown = _printable(text[: MOST_CELL_CHARACTERS + 1])
+    shown = printable(text[: MOST_CELL_CHARACTERS + 1])
     return shown if len(shown) <= MOST_CELL_CHARACTERS else shown[: MOST_CELL_CHARACTERS - 1] + "…"
-
-
-def _printable(text: str) -> str:
-    return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
