@@ -13,7 +13,8 @@ from pathlib import Path
 
 import kafka
 import pytest
-from docker.errors import BuildError
+from docker.errors import BuildError, ContainerError
+from docker.types import Mount
 from kafka import KafkaConsumer, KafkaProducer
 from testcontainers.core.config import testcontainers_config
 from testcontainers.core.container import DockerContainer
@@ -168,6 +169,43 @@ def test_broker_in_a_container_is_not_root_and_passes_its_health_check(image: st
         check = engine.images.get(image).attrs["Config"]["Healthcheck"]["Test"]
         assert check[0] == "CMD"
         assert broker.exec(check[1:]).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"user": "12345"}, {"user": "12345:23456", "mounts": [Mount("/var/lib/wirekafka", None, type="tmpfs")]}],
+    ids=["volume", "memory"],
+)
+def test_broker_runs_as_any_user_on_a_read_only_file_system(image: str, address: str, options: dict[str, object]) -> None:
+    with container(image, address).with_kwargs(read_only=True, **options) as broker:
+        wait_until_ready(broker)
+        assert broker.exec(["id", "-u"]).output.strip() == b"12345"
+        assert broker.exec(["touch", "/tmp/file"]).exit_code != 0  # noqa: S108
+        produce(f"{address}:9092")
+        assert consume(f"{address}:9092") == VALUES
+
+
+def test_settings_and_topics_of_the_environment_are_those_of_the_broker(
+    image: str, address: str, engine: docker.DockerClient
+) -> None:
+    broker = container(image)
+    broker.ports["19092/tcp"] = (address, 19092)
+    broker.with_env("KAFKA_ADVERTISED_LISTENERS", f"PLAINTEXT://{address}:19092").with_env("KAFKA_NUM_PARTITIONS", "4")
+    broker.with_env("WIREKAFKA_TOPICS", "orders:3,payments:1:compact,more")
+    with broker:
+        wait_until_ready(broker)
+        with KafkaConsumer(bootstrap_servers=f"{address}:19092") as consumer:
+            counts = {topic: len(consumer.partitions_for_topic(topic)) for topic in ("orders", "payments", "more")}
+        assert counts == {"orders": 3, "payments": 1, "more": 4}
+        check = engine.images.get(image).attrs["Config"]["Healthcheck"]["Test"]
+        assert broker.exec(check[1:]).exit_code == 0
+
+
+def test_unknown_setting_of_the_environment_ends_the_container_with_its_name(image: str, engine: docker.DockerClient) -> None:
+    with pytest.raises(ContainerError) as caught:
+        engine.containers.run(image, environment={"KAFKA_NUM_PARTITONS": "3"}, remove=True)
+    assert caught.value.exit_status == 2
+    assert b"KAFKA_NUM_PARTITONS: num.partitons: there is no such setting" in caught.value.stderr
 
 
 COMPOSE_FILE = ROOT / "docker" / "compose.yaml"

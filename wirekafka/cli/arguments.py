@@ -1,7 +1,7 @@
 """Turns the arguments of `wirekafka serve` into a configuration.
 
-An option overrides `--set`, and `--set` overrides server.properties. An option that replaces the value of a setting is logged. An
-option that would replace an encrypted listener is refused.
+An option overrides `--set`, `--set` overrides the environment of `--env`, and the environment overrides server.properties. An
+option that replaces the value of a setting is logged. An option that would replace an encrypted listener is refused.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from wirekafka.config import BrokerConfig
+    from wirekafka.server.first_topics import FirstTopic
     from wirekafka.server.listener import Address
 
 DEFAULT_LISTENER = "PLAINTEXT://127.0.0.1:9092"
@@ -23,13 +24,18 @@ class ArgumentError(Exception):
 
 
 class Arguments(NamedTuple):
-    """The arguments of the command line."""
+    """The arguments of the command line.
+
+    Attributes:
+        environment: the variables of the process with `--env`; None without it.
+    """
 
     properties: Path | None
     listen: tuple[str, ...] = ()
     advertise: str | None = None
     data_dir: str | None = None
     settings: tuple[str, ...] = ()
+    environment: Mapping[str, str] | None = None
 
 
 def config_of(arguments: Arguments) -> BrokerConfig:
@@ -40,24 +46,34 @@ def config_of(arguments: Arguments) -> BrokerConfig:
         OSError: server.properties cannot be read.
     """
     from wirekafka.config import BrokerConfig, ConfigError
+    from wirekafka.config.environment import listeners_for, read_environment
     from wirekafka.config.properties import parse_properties
 
     properties = arguments.properties
     # log.dir and not log.dirs, so that a --set of either one takes precedence.
-    overrides = {} if properties else {"listeners": DEFAULT_LISTENER, "log.dir": DEFAULT_DATA_DIR}
-    settings = parse_settings(arguments.settings)
+    has_kafkas_defaults = properties is not None or arguments.environment is not None
+    overrides = {} if has_kafkas_defaults else {"listeners": DEFAULT_LISTENER, "log.dir": DEFAULT_DATA_DIR}
+    variables = read_environment(arguments.environment or {})
+    given = parse_settings(arguments.settings)
+    settings = variables.values | given
     overrides |= settings
     options = _options(arguments)
     try:
         in_file = parse_properties(properties.read_bytes()) if properties else {}
         _note_replaced(arguments, in_file | settings, options)
         overrides |= options
+        if "advertised.listeners" in variables.values and "listeners" not in in_file | overrides:
+            overrides["listeners"] = listeners_for(overrides["advertised.listeners"])
         if arguments.advertise:
             listeners = (in_file | overrides).get("listeners", DEFAULT_LISTENER)
             overrides["advertised.listeners"] = _advertised(arguments.advertise, listeners)
         config = BrokerConfig.load(properties, overrides)
     except ConfigError as error:
-        raise ArgumentError("\n".join(_all_errors(properties, overrides)) or str(error)) from None
+        replaced = given.keys() | options.keys()
+        sources = {name: variable for name, variable in variables.variables.items() if name not in replaced}
+        raise ArgumentError("\n".join(_all_errors(properties, overrides, sources)) or str(error)) from None
+    if variables.ignored:
+        _note_ignored(variables.ignored)
     if arguments.listen and not arguments.advertise:
         _note_what_is_advertised(config)
     return config
@@ -80,6 +96,24 @@ def published_address(address: str | None) -> Address | None:
     if found.host in UNROUTABLE_HOSTS or not 0 < found.port < 65536:
         raise ArgumentError(f"--published {address}: accepted is an address that clients can connect to, such as localhost:9092")
     return found
+
+
+def first_topics_of(topics: str | None, config: BrokerConfig) -> list[FirstTopic]:
+    """Returns the topics of `--topics`.
+
+    Raises:
+        ArgumentError: the list is malformed, or the broker is a member of a cluster.
+    """
+    if not topics:
+        return []
+    if config.is_member:
+        raise ArgumentError("--topics is for a broker without other brokers: create the topics of a cluster with a client")
+    from wirekafka.server.first_topics import parse_first_topics
+
+    try:
+        return parse_first_topics(topics)
+    except ValueError as error:
+        raise ArgumentError(f"--topics {error}") from None
 
 
 def parse_settings(settings: tuple[str, ...]) -> dict[str, str]:
@@ -178,9 +212,20 @@ def _note_what_is_advertised(config: BrokerConfig) -> None:
         log.warning("Clients are told advertised.listeners, not the address of --listen; see --advertise", advertised=elsewhere)
 
 
-def _all_errors(properties: Path | None, overrides: dict[str, str]) -> list[str]:
-    """Returns every error of server.properties, and every error of the command line, each checked without the other."""
+def _note_ignored(variables: list[str]) -> None:
+    """Logs the environment variables that begin like those of settings, and are none."""
+    import structlog
+
+    structlog.get_logger(__name__).info("Environment variables without effect in wirekafka", variables=variables)
+
+
+def _all_errors(properties: Path | None, overrides: dict[str, str], sources: Mapping[str, str]) -> list[str]:
+    """Returns every error of server.properties, and every error of the other settings, each checked without the other.
+
+    Args:
+        sources: the environment variables, by the settings that they set.
+    """
     from wirekafka.cli.config import argument_errors, file_report
 
     errors = file_report(properties, replaced=overrides)[0] if properties is not None else []
-    return errors + argument_errors(overrides)
+    return errors + argument_errors(overrides, sources)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 import textwrap
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -75,12 +75,16 @@ def _with_places(file: Path, messages: Iterable[tuple[int, str]]) -> list[str]:
     return [f"{file}:{line}: {message}" if line else f"{file}: {message}" for line, message in messages]
 
 
-def argument_errors(settings: dict[str, str]) -> list[str]:
-    """Returns the errors of settings from the command line."""
+def argument_errors(settings: dict[str, str], sources: Mapping[str, str]) -> list[str]:
+    """Returns the errors of settings from the command line and the environment.
+
+    Args:
+        sources: the environment variables, by the settings that they set; their errors name the variable.
+    """
     from wirekafka.config import BrokerConfig
 
     errors: list[ConfigError] = BrokerConfig.problems(settings)[0]
-    return [str(error) for error in errors]
+    return [f"{sources[error.name]}: {error}" if error.name in sources else str(error) for error in errors]
 
 
 @config.command(name="list")

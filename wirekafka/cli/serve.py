@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from wirekafka import __version__
-from wirekafka.cli.arguments import ArgumentError, Arguments, config_of, published_address
+from wirekafka.cli.arguments import ArgumentError, Arguments, config_of, first_topics_of, published_address
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     import trio
 
     from wirekafka.config import BrokerConfig
+    from wirekafka.server.first_topics import FirstTopic
     from wirekafka.server.listener import Address
 
 COULD_NOT_RUN = 1
@@ -91,6 +92,19 @@ class _Later(ModuleType):
     help="One of Kafka's broker settings, such as num.partitions=3; overrides SERVER.PROPERTIES. Can be given several times.",
 )
 @click.option(
+    "--env",
+    "reads_environment",
+    is_flag=True,
+    help="Take settings from environment variables too, such as KAFKA_NUM_PARTITIONS; they override SERVER.PROPERTIES.",
+)
+@click.option(
+    "--topics",
+    metavar="LIST",
+    envvar="WIREKAFKA_TOPICS",
+    show_envvar=True,
+    help="Create these topics unless they exist: NAME[:PARTITIONS[:compact|delete]], separated by commas.",
+)
+@click.option(
     "--log-level",
     type=click.Choice(["debug", "info", "warning", "error"]),
     default="info",
@@ -111,6 +125,8 @@ def serve(
     published: str | None,
     data_dir: str | None,
     settings: tuple[str, ...],
+    reads_environment: bool,
+    topics: str | None,
     log_level: str,
     log_format: str,
 ) -> None:
@@ -118,8 +134,8 @@ def serve(
 
     SIGTERM, SIGINT and SIGHUP stop it cleanly. A second signal ends it at once.
 
-    Without SERVER.PROPERTIES the broker listens on 127.0.0.1:9092 and keeps its data in ./data. With it, the settings and their
-    defaults are Kafka's own. The default of log.dirs is then /tmp/kafka-logs.
+    Without SERVER.PROPERTIES the broker listens on 127.0.0.1:9092 and keeps its data in ./data. With it, or with --env, the
+    settings and their defaults are Kafka's own. The default of log.dirs is then /tmp/kafka-logs.
 
     With the setting zookeeper.connect the broker is a member of a cluster of Apache Kafka. Otherwise it is the only broker.
     """
@@ -135,17 +151,18 @@ def serve(
     from wirekafka.server.logging import configure_logging
 
     configure_logging(log_level, log_format)
-    arguments = Arguments(properties, listen, advertise, data_dir, settings)
+    arguments = Arguments(properties, listen, advertise, data_dir, settings, os.environ if reads_environment else None)
     try:
         config = config_of(arguments)
         address = published_address(published)
+        first_topics = first_topics_of(topics, config)
     except ArgumentError as error:
         _fail(str(error), ASKED_WRONG)
     except OSError as error:
         _fail(f"Cannot read {properties}: {error.strerror}", ASKED_WRONG)
     if not (_has_working_directory() or all(map(os.path.isabs, config.log_dirs))):
         _fail("The working directory was deleted: change to another one, or give --data-dir an absolute path", COULD_NOT_RUN)
-    sys.exit(_run(config, stop, address))
+    sys.exit(_run(config, stop, address, first_topics))
 
 
 class _Stop:
@@ -209,7 +226,7 @@ def _raise_file_limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
-def _run(config: BrokerConfig, stop: _Stop, published: Address | None) -> int:
+def _run(config: BrokerConfig, stop: _Stop, published: Address | None, first_topics: list[FirstTopic]) -> int:
     """Runs the broker; returns the exit code."""
     import trio
 
@@ -221,7 +238,7 @@ def _run(config: BrokerConfig, stop: _Stop, published: Address | None) -> int:
 
     _raise_file_limit()
     try:
-        trio.run(_serve, config, stop, published)
+        trio.run(_serve, config, stop, published, first_topics)
     except BaseException as error:
         cause = only_cause(error)
         if isinstance(cause, ConfigError):
@@ -252,7 +269,7 @@ def _message_of(cause: Exception) -> str:
     return str(cause)
 
 
-async def _serve(config: BrokerConfig, stop: _Stop, published: Address | None) -> None:
+async def _serve(config: BrokerConfig, stop: _Stop, published: Address | None, first_topics: list[FirstTopic]) -> None:
     import structlog
     import trio
 
@@ -261,7 +278,7 @@ async def _serve(config: BrokerConfig, stop: _Stop, published: Address | None) -
     log = structlog.get_logger(__name__)
     with trio.CancelScope() as scope:
         stop.cancels(scope, trio.lowlevel.current_trio_token())
-        async with open_broker(config, published=published) as running:
+        async with open_broker(config, published=published, first_topics=first_topics) as running:
             gc.freeze()
             gc.set_threshold(*COLLECTION_THRESHOLDS)
             running.lag.collections.freezes = True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -29,6 +29,7 @@ from wirekafka.server.loop_lag import LoopLag
 from wirekafka.server.receive_buffers import MOST_HELD_BYTES
 
 if TYPE_CHECKING:
+    from wirekafka.server.first_topics import FirstTopic
     from wirekafka.server.metrics.request_meter import RequestMeter
 
 log = structlog.get_logger(__name__)
@@ -69,7 +70,12 @@ class RunningBroker:
 
 @asynccontextmanager
 async def open_broker(
-    config: BrokerConfig, clock: Clock | None = None, *, published: Address | None = None, is_spare: bool = False
+    config: BrokerConfig,
+    clock: Clock | None = None,
+    *,
+    published: Address | None = None,
+    is_spare: bool = False,
+    first_topics: Sequence[FirstTopic] = (),
 ) -> AsyncIterator[RunningBroker]:
     """Runs a broker for as long as the with-block lasts; when the block begins, the broker answers requests.
 
@@ -88,7 +94,7 @@ async def open_broker(
         ListenError: an address cannot be listened on.
         DirectoryLockedError: another broker holds a data directory.
         KafkaError: KAFKA_STORAGE_ERROR, if the data cannot be read; or at the end of the block, which is cancelled then, if all
-            data directories have failed.
+            data directories have failed; as `create_first_topics`.
         OSError: a data directory cannot be created or read.
     """
     served_versions(config)
@@ -97,11 +103,14 @@ async def open_broker(
     try:
         if config.is_member:
             assert not is_spare, "a member of a cluster listens once it is registered"
+            assert not first_topics, "the controller creates the topics of a cluster"
             async with _running_member(config, clock, published) as running:
                 yield running
         else:
             broker = await Broker.open(config, clock)
-            async with _running(broker, published, _spare if is_spare else _alone, shares_ports=is_spare) as running:
+            assert not (is_spare and first_topics), "a spare broker is empty, or a copy"
+            take_part = _spare if is_spare else partial(_alone, first_topics)
+            async with _running(broker, published, take_part, shares_ports=is_spare) as running:
                 yield running
     except BaseExceptionGroup as group:
         failure = only_cause(group)
@@ -129,9 +138,18 @@ TakePart = Callable[[Broker, EpollDriver, trio.Nursery, list[BoundListener], Lis
 
 @asynccontextmanager
 async def _alone(
-    broker: Broker, driver: EpollDriver, nursery: trio.Nursery, listeners: list[BoundListener], listen: Listen
+    first_topics: Sequence[FirstTopic],
+    broker: Broker,
+    driver: EpollDriver,
+    nursery: trio.Nursery,
+    listeners: list[BoundListener],
+    listen: Listen,
 ) -> AsyncIterator[None]:
     """The block of a broker without other brokers, which is the whole cluster."""
+    if first_topics:
+        from wirekafka.server.first_topics import create_first_topics
+
+        create_first_topics(broker, first_topics)
     listen()
     yield
 

@@ -404,3 +404,13 @@ def test_broker_goes_on_whatever_becomes_of_its_stderr(tmp_path: Path, kind: str
         assert ask_api_versions(address)[4:] == b"\0\0\0\x4d"
         assert broker.stop() == 0
     assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
+
+
+def test_environment_of_the_process_gives_settings_and_topics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KAFKA_LISTENERS", "PLAINTEXT://127.0.0.1:0")
+    monkeypatch.setenv("KAFKA_LOG_DIRS", str(tmp_path / "records"))
+    monkeypatch.setenv("WIREKAFKA_TOPICS", "orders:3")
+    with serving(tmp_path, "--env") as broker:
+        assert str(tmp_path / "records") in broker.ready_line()
+        assert sorted(each.name for each in (tmp_path / "records").glob("orders-*")) == ["orders-0", "orders-1", "orders-2"]
+        assert broker.stop() == 0
