@@ -137,7 +137,8 @@ def serve(
     Without SERVER.PROPERTIES the broker listens on 127.0.0.1:9092 and keeps its data in ./data. With it, or with --env, the
     settings and their defaults are Kafka's own. The default of log.dirs is then /tmp/kafka-logs.
 
-    With the setting zookeeper.connect the broker is a member of a cluster of Apache Kafka. Otherwise it is the only broker.
+    With the setting zookeeper.connect the broker is a member of a cluster of wirekafka, of Apache Kafka 2.8 to 3.9, or of both.
+    Otherwise it is the only broker.
     """
     if not hasattr(select, "epoll"):
         _fail("a broker runs on Linux; on another system run it in a container, see docs/docker.md", COULD_NOT_RUN)

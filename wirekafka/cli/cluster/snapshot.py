@@ -117,8 +117,13 @@ class PartitionInfo:
 
     @property
     def is_under_min_isr(self) -> bool:
-        """Whether acks=all is refused."""
-        return self.is_offline or (self.min_isr is not None and len(self.isr) < self.min_isr)
+        """Whether acks=all is refused. A `min.insync.replicas` above the number of replicas counts as that number.
+
+        Brokers of Apache Kafka before 3.7 take it as it is, and refuse acks=all although no replica is missing.
+
+        Source: Partition.effectiveMinIsr; KAFKA-15583.
+        """
+        return self.is_offline or (self.min_isr is not None and len(self.isr) < min(self.min_isr, len(self.replicas)))
 
     @property
     def out_of_sync(self) -> list[int]:

@@ -41,7 +41,7 @@ def _check_settings(settings: tuple[str, ...]) -> None:
 
 
 @click.command()
-@click.argument("broker_count", metavar="N", type=click.IntRange(1, MOST_BROKERS))
+@click.argument("broker_count", metavar="COUNT", type=click.IntRange(1, MOST_BROKERS))
 @click.option(
     "--data-dir", metavar="DIR", required=True, type=click.Path(file_okay=False, path_type=Path), help="Keep the cluster here."
 )
@@ -67,13 +67,13 @@ def _check_settings(settings: tuple[str, ...]) -> None:
     help="The least severe lines of the brokers that are logged on stderr.",
 )
 def start(broker_count: int, data_dir: Path, base_port: int | None, settings: tuple[str, ...], log_level: str) -> None:
-    """Runs N brokers and a model of ZooKeeper on this machine until a signal stops them.
+    """Runs COUNT brokers and a model of ZooKeeper on this machine until a signal stops them.
 
-    For development: it needs no JVM, and everything listens on 127.0.0.1. When all brokers serve, the bootstrap addresses are
-    printed on stdout. The lines of a broker on stderr begin with its number.
+    The cluster is for development: it needs no JVM, and everything listens on 127.0.0.1. When all brokers serve, the command
+    prints the bootstrap addresses on stdout. The lines of a broker on stderr begin with its number.
 
-    The cluster stays in DIR. Started again with the same N or with more brokers, it goes on. New topics have three replicas, or
-    N if there are fewer brokers.
+    The data of the cluster are in DIR. The same command starts the cluster again with its data; COUNT may be greater then. New
+    topics have three replicas, or COUNT if there are fewer brokers.
 
     Ctrl-C and SIGTERM stop all brokers in order, and a second signal kills them.
     """

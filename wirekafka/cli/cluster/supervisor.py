@@ -17,6 +17,7 @@ import fcntl
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -39,6 +40,8 @@ from wirekafka.zookeeper.server import serve_model
 
 log = structlog.get_logger(__name__)
 
+HOST = "127.0.0.1"
+"""Where the brokers listen."""
 SNAPSHOT_FILE = "zookeeper.json"
 LOCK_FILE = ".lock"
 SNAPSHOT_PAUSE_S = 0.05
@@ -68,6 +71,10 @@ class Options:
     def folder_of(self, broker_id: int) -> str:
         """Returns the data directory of a broker."""
         return os.path.join(self.data_dir, f"broker-{broker_id}")
+
+    def port_of(self, broker_id: int) -> int:
+        """Returns the port of a broker; 0 if the kernel chooses."""
+        return 0 if self.base_port is None else self.base_port + broker_id - 1
 
     def settings_of_all(self) -> list[str]:
         """Returns the settings of all brokers, those that the user has given last."""
@@ -112,6 +119,7 @@ async def supervise(options: Options) -> None:
     with _locked(options.data_dir):
         _check_count(options)
         await _until_free(options)
+        _check_ports(options)
         path = os.path.join(options.data_dir, SNAPSHOT_FILE)
         model = _open_model(path)
         async with serve_model(model) as address, trio.open_nursery() as nursery:
@@ -156,6 +164,20 @@ async def _until_free(options: Options) -> None:
     held = [folder for folder in folders if is_held(folder)]
     if held:
         raise ClusterCommandError(f"Another broker uses {held[0]}: stop it")
+
+
+def _check_ports(options: Options) -> None:
+    """Raises unless all brokers can listen: otherwise the first one would end and its message would name options of `serve`."""
+    for broker_id in range(1, options.broker_count + 1):
+        port = options.port_of(broker_id)
+        with socket.socket() as listener:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                listener.bind((HOST, port))
+            except OSError as error:
+                reason = error.strerror or str(error)
+                remedy = "stop the program that uses it, or name another --port"
+                raise ClusterCommandError(f"Broker {broker_id} cannot listen on {HOST}:{port} ({reason}): {remedy}") from None
 
 
 # The model
@@ -215,8 +237,7 @@ async def _run_brokers(options: Options, connect: str) -> None:
 
 
 def _spawn(options: Options, connect: str, broker_id: int) -> subprocess.Popen[bytes]:
-    port = 0 if options.base_port is None else options.base_port + broker_id - 1
-    command = [sys.executable, "-m", "wirekafka", "serve", "--listen", f"127.0.0.1:{port}"]
+    command = [sys.executable, "-m", "wirekafka", "serve", "--listen", f"{HOST}:{options.port_of(broker_id)}"]
     command += ["--data-dir", options.folder_of(broker_id)]
     settings = [*options.settings_of_all(), f"broker.id={broker_id}", f"zookeeper.connect={connect}"]
     command += ["--log-level", options.log_level, *(word for setting in settings for word in ("--set", setting))]
@@ -253,11 +274,13 @@ async def _watch(broker: _Broker) -> None:
 
 
 def _log_end(broker: _Broker, code: int) -> None:
+    again = "to start it again, stop the cluster with Ctrl-C, and repeat the command"
     if code == 0:
         log.info("A broker has ended", broker=broker.broker_id)
+    elif code < 0:
+        log.error("A signal has ended a broker", broker=broker.broker_id, signal=signal.strsignal(-code), remedy=again)
     else:
-        remedy = "its lines say why; to start it again, stop the cluster with Ctrl-C, and repeat the command"
-        log.error("A broker has ended", broker=broker.broker_id, exit_code=code, remedy=remedy)
+        log.error("A broker has ended", broker=broker.broker_id, exit_code=code, remedy=f"its lines say why; {again}")
 
 
 def _take_line(broker: _Broker, line: bytes) -> None:

@@ -59,6 +59,12 @@ def test_partitions_are_under_min_isr_and_under_replicated_by_their_topics_setti
     assert [(each["topic"], each["partition"]) for each in found["under_min_isr_partitions"]] == [("strict", 0)]
 
 
+def test_min_insync_replicas_above_the_number_of_replicas_counts_as_that_number(cluster: PlayedCluster) -> None:
+    cluster.min_isr["single"] = "2"
+    cluster.add("single", 0, [1])
+    assert described(cluster)["under_min_isr_partitions"] == []
+
+
 def test_lag_of_a_replica_is_the_difference_of_the_log_end_offsets(cluster: PlayedCluster) -> None:
     cluster.add("orders", 0, [1, 2, 3], isr=[1], ends={1: 1000, 2: 400})
     cluster.add("orders", 1, [2, 1])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -64,6 +65,15 @@ def test_broker_that_cannot_start_ends_the_cluster(tmp_path: Path) -> None:
     message = run_alone(2, tmp_path / "cluster", "--set", "num.partitions=none")
     assert "has ended; its lines say why" in message
     assert "1 | wirekafka: Invalid value none for configuration num.partitions" in message
+
+
+def test_port_of_another_program_is_named_before_any_broker_starts(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        message = run_alone(1, tmp_path / "cluster", "--port", str(port))
+    assert f"Broker 1 cannot listen on 127.0.0.1:{port}" in message
+    assert message.endswith(": stop the program that uses it, or name another --port\n")
+    assert not (tmp_path / "cluster" / "broker-1").exists()
 
 
 @pytest.mark.parametrize(
