@@ -434,7 +434,11 @@ def _advance(
 def _start_added(context: ControllerContext, batch: RequestBatch, names: list[TopicPartition]) -> Script[None]:
     """Phase A: begins a new leader epoch, so that the leader takes the added replicas into its count, and starts these.
 
-    Source: KafkaController.updateLeaderEpochAndSendRequest, startNewReplicasForReassignedPartition.
+    An added replica that is in sync already, or leads, is not new: if its log is in a directory that has failed, an empty log in
+    its place would lose records.
+
+    Source: KafkaController.updateLeaderEpochAndSendRequest, startNewReplicasForReassignedPartition; the transition to NewReplica
+    in ZkReplicaStateMachine.
     """
 
     def decide(name: TopicPartition) -> PartitionState:
@@ -444,8 +448,9 @@ def _start_added(context: ControllerContext, batch: RequestBatch, names: list[To
     written = yield from _change_states(context, names, decide)
     for count, name in enumerate(written, 1):
         assignment = _assignment(context, name)
-        batch.leader_and_isr(origin_of(assignment), name)
-        batch.leader_and_isr(assignment.adding_replicas, name, is_new=True)
+        new = _difference(assignment.adding_replicas, context.states[name].state.isr)
+        batch.leader_and_isr(_difference(assignment.replicas, new), name)
+        batch.leader_and_isr(new, name, is_new=True)
         if count % SLICE == 0:
             yield PAUSE
 

@@ -509,6 +509,15 @@ def test_reassignment_resumes_when_a_broker_of_the_target_returns() -> None:
     assert stage.leader_and_isr(4)[T0].is_new
 
 
+def test_added_replica_that_is_in_sync_is_not_new_when_its_broker_returns() -> None:
+    stage = _stage()
+    _alter(stage, {T0: [4, 5]})
+    _grow(stage, (4,), leader=4)
+    stage.sent.clear()
+    stage.event(lambda context, batch: note_returned(context, batch, [4, 5]))
+    assert {broker_id: stage.leader_and_isr(broker_id)[T0].is_new for broker_id in (4, 5)} == {4: False, 5: True}
+
+
 def test_reassignment_does_not_resume_when_another_broker_returns() -> None:
     stage = _stage()
     _alter(stage, {T0: [4, 1]})
