@@ -15,6 +15,7 @@ Versions:
 Differs from Apache Kafka:
     A request that arrives after a newer one of the same controller is refused. Apache Kafka executes requests in the order of
     their arrival.
+    After a new registration of this broker, the topics that the first request with partitions does not name are removed.
     A large request is executed in steps, so for some milliseconds clients may see some of its topics and not others.
 
 Source: KafkaApis.handleUpdateMetadataRequest, ReplicaManager.maybeUpdateMetadataCache of Apache Kafka 3.9.

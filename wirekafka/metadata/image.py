@@ -8,13 +8,18 @@ Rules of this file:
     A request with many partitions is taken in steps. A step takes all partitions of one topic that the request names: a client
     that saw some of them only would spread keys over too few partitions.
     The image does not affect the logs of this broker: LeaderAndIsr and StopReplica do.
+    The first request with partitions after a registration of this broker names all partitions. Topics that it does not name were
+    deleted while this broker had no session.
 
-Source: kafka.server.metadata.ZkMetadataCache of Apache Kafka 3.9.
+Differs from Apache Kafka: a broker of Apache Kafka whose session has expired keeps the topics that were deleted meanwhile, until
+it is restarted. Clients that ask it see them, and a transaction with such a topic never ends.
+
+Source: kafka.server.metadata.ZkMetadataCache, kafka.controller.KafkaController (onBrokerStartup) of Apache Kafka 3.9.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from itertools import chain
 from typing import NamedTuple
 
@@ -32,6 +37,9 @@ from wirekafka.wire.messages.update_metadata import (
 )
 
 log = structlog.get_logger(__name__)
+
+UNKNOWN_BROKER_EPOCH = -1
+"""The broker epoch of a request before version 5."""
 
 LEADER_DURING_DELETE = -2
 """The leader of a partition that the controller deletes (LeaderAndIsr.LeaderDuringDelete)."""
@@ -151,6 +159,8 @@ class ClusterImage:
         self.before_topic_change: list[BeforeTopicChange] = []
         self.on_topic_change: list[OnTopicChange] = []
         self.after_update: list[Callable[[], object]] = []
+        self._whole_broker_epoch = UNKNOWN_BROKER_EPOCH
+        """The registration of this broker to which the last request with partitions was sent that was taken to its end."""
 
     def update(self, request: UpdateMetadataRequest) -> Work[None]:
         """Takes a request of the controller, of any version, in steps of one topic or less each.
@@ -167,21 +177,34 @@ class ClusterImage:
         ungrouped = yield from _grouped(request.ungrouped_partition_states)
         self._check_epoch(request)
         self._take_brokers(request.controller_id, brokers)
+        named: set[str] = set()
         try:
             for topic_state in chain(request.topic_states, ungrouped):
+                named.add(topic_state.topic_name)
                 taken = yield from _partition_images(topic_state.partition_states)
                 yield from self._prepare(topic_state.topic_name, topic_state.topic_id, taken)
                 self._check_epoch(request)
                 self._take_partitions(topic_state.topic_name, topic_state.topic_id, taken)
                 yield
                 self._check_epoch(request)
+            if named and request.broker_epoch not in (UNKNOWN_BROKER_EPOCH, self._whole_broker_epoch):
+                yield from self._remove_others(request, named)
         finally:
             for callback in self.after_update:
                 callback()
 
-        if request.topic_states or ungrouped:
+        if named:
             self.whole_epoch = request.controller_epoch
+            self._whole_broker_epoch = request.broker_epoch
             self.untold.clear()
+
+    def _remove_others(self, request: UpdateMetadataRequest, named: Container[str]) -> Work[None]:
+        """Removes the topics that the first request with partitions after a registration does not name."""
+        for topic in [topic for name, topic in self.topics.items() if name not in named]:
+            self._remove(topic)
+            self._tell(topic.name, None, [*topic.partitions])
+            yield
+            self._check_epoch(request)
 
     def _prepare(self, name: str, topic_id: bytes, taken: dict[int, PartitionImage]) -> Work[None]:
         """Lets others make in steps what they need for the partitions of a topic, which are then taken in one step."""
