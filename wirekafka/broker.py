@@ -35,6 +35,7 @@ from wirekafka.replication.fetch_sessions import FetchSessions
 from wirekafka.replication.purgatory import Purgatory
 from wirekafka.replication.replica_manager import HostedTopics, open_hosted_topics
 from wirekafka.slices import Slices
+from wirekafka.troubles import ClientTroubles
 from wirekafka.workers import Workers
 
 if TYPE_CHECKING:
@@ -115,6 +116,7 @@ class Broker:
         producer_ids: gives ids to producers.
         leader_replicas: the leaders of the partitions that have other replicas; empty in a broker without other brokers.
         workers: threads for requests that need much CPU.
+        troubles: what the log has about clients that fail.
         member: the parts that only a member of a cluster has; None in a broker without other brokers.
     """
 
@@ -129,6 +131,7 @@ class Broker:
         self.reply_gate = ReplyGate(self.purgatory)
         self.slices = Slices(clock)
         self.workers = Workers()
+        self.troubles = ClientTroubles()
         self.fetch_sessions = FetchSessions(config.integer("max.incremental.fetch.session.cache.slots"))
         path = os.path.join(config.log_dirs[0], producer_ids.FILE_NAME)
         self.producer_ids: ProducerIdSource = ProducerIds(

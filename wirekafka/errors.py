@@ -189,3 +189,7 @@ class KafkaError(Exception):
 
 class ProtocolError(Exception):
     """The bytes cannot be understood. The connection that sent them is closed, and the log gets the reason in one line."""
+
+
+class RepeatedError(ProtocolError):
+    """The request cannot be answered, and the log has the reason from an earlier request of this client."""

@@ -34,9 +34,10 @@ from typing import Any, Protocol
 import structlog
 
 from wirekafka.api.registry import Client
-from wirekafka.errors import ProtocolError
+from wirekafka.errors import ProtocolError, RepeatedError
 from wirekafka.faults import isolate
 from wirekafka.pending import Pending
+from wirekafka.server.other_protocols import http_answer, is_http, refusal_of
 from wirekafka.server.receive_buffers import SHARED_BYTES, ReceiveBuffers, is_mapped
 from wirekafka.wire.codec import Piece
 
@@ -80,18 +81,9 @@ LEAST_FRAME_BYTES = 10
 PRODUCE_KEY = bytes(2)
 """The API key of Produce: the first two bytes of its frames."""
 
-TLS_HANDSHAKE = 0x1603
-"""The first bytes of a TLS connection, as the upper half of a frame's size (RFC 8446, 5.1)."""
-
-HTTP_METHODS = frozenset({b"GET ", b"HEAD", b"POST", b"PUT ", b"PRI "})
-"""The first bytes of HTTP requests; `PRI ` begins HTTP/2 (RFC 9113, 3.4)."""
 
 _SIZE = struct.Struct(">i")
 _read_size = _SIZE.unpack_from
-
-
-class RepeatedError(ProtocolError):
-    """The request cannot be answered, and the log has the reason from an earlier request of this client."""
 
 
 class FrameHandler(Protocol):
@@ -303,7 +295,7 @@ class Connection:
         while end - pos >= 4:
             (size,) = _read_size(buffer, pos)
             if not LEAST_FRAME_BYTES <= size <= self._max_request_bytes:
-                raise dispatcher.refusal(client, self._refusal_of(size))
+                raise self._refuse_size(size)
             stop = pos + 4 + size
             if stop > end:
                 self._frame_end = stop
@@ -418,14 +410,11 @@ class Connection:
                 with isolate("A reply that is no longer awaited could not be abandoned", client=self.client.host):
                     reply.pending.abandon()
 
-    def _refusal_of(self, size: int) -> str:
-        if size >> 16 == TLS_HANDSHAKE:
-            return "the client speaks TLS, and this listener is PLAINTEXT"
-        if _SIZE.pack(size) in HTTP_METHODS:
-            return "the client speaks HTTP, not Kafka's protocol"
-        if size > self._max_request_bytes:
-            return f"a request of {size} bytes is larger than socket.request.max.bytes={self._max_request_bytes}"
-        return f"a request of {size} bytes is shorter than a request header"
+    def _refuse_size(self, size: int) -> ProtocolError:
+        """Returns why no request has this size. An HTTP client gets an answer that its user can read."""
+        if is_http(size) and not self._replies:
+            self.output.append(http_answer(size))
+        return self._dispatcher.refusal(self.client, refusal_of(size, self._max_request_bytes))
 
     def _keep_rest_of(self, shared: memoryview) -> None:
         rest = shared[self._pos : self._end]

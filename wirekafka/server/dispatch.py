@@ -18,14 +18,18 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 import structlog
 
 from wirekafka.api.api_versions import unsupported_version
+from wirekafka.api.awaited_clients import AwaitedClients
+from wirekafka.api.index import INDEX
 from wirekafka.api.kafka_apis import API_NAMES, api_name
 from wirekafka.api.registry import API_VERSIONS_KEY, Api, Call, Client, Handler, Shortcut, find_api, served_versions
+from wirekafka.api.told_errors import telling
 from wirekafka.errors import ErrorCode, KafkaError, ProtocolError
 from wirekafka.faults import log_once
 from wirekafka.log.storage import FileRegion
 from wirekafka.pending import Pending, Work
-from wirekafka.server.connection import Answer, RepeatedError
+from wirekafka.server.connection import Answer
 from wirekafka.server.receive_buffers import is_mapped
+from wirekafka.troubles import short_name
 from wirekafka.wire.codec import (
     ELEMENTS_AT_ONCE,
     ElementBudget,
@@ -47,7 +51,7 @@ log = structlog.get_logger(__name__)
 T = TypeVar("T")
 
 TOLD_LIMIT = 1000
-"""The number of refusals and failures that are kept, so that each is logged once."""
+"""The number of failures that are kept, so that each is logged once."""
 
 SHORTCUT_LIMIT = 4096
 """The most shortcuts of all connections together; each takes 1 to 2 KiB."""
@@ -70,8 +74,10 @@ BROKEN_REQUEST_ERRORS = (struct.error, IndexError, UnicodeDecodeError, ProtocolE
 SMALL_REQUEST_BYTES = 4 * ELEMENTS_AT_ONCE
 """The elements of requests up to this size are not counted: an element that costs much to read has several bytes."""
 
-MOST_NAME_CHARS = 100
-"""The part of a client id that a refusal contains."""
+METADATA_KEY = 3
+
+SASL_APIS = (17, 36)
+"""SaslHandshake and SaslAuthenticate."""
 
 _HEAD_AT = 8
 """The position after the correlation id, where the head of a request begins that other requests may share."""
@@ -312,7 +318,10 @@ class Dispatcher:
         meter: counts the requests; None if nobody reads the counts.
     """
 
-    __slots__ = ("_broker", "_meter", "_remembered", "_routes", "_served", "_told", "handle", "max_request_bytes", "now_ms")
+    __slots__ = (
+        "_awaited", "_broker", "_meter", "_remembered", "_returns", "_routes", "_served", "_told",
+        "handle", "max_request_bytes", "now_ms",
+    )  # fmt: skip
 
     def __init__(self, broker: Broker, *, logs_requests: bool = False, meter: Meter | None = None) -> None:
         self.handle: Callable[[memoryview, Client, int], Answer | Pending[Any]] = (
@@ -330,6 +339,8 @@ class Dispatcher:
         self._served = served_versions(broker.config, broker.topics.features.level)
         broker.topics.features.on_change.append(self._refresh)
         self._told: set[tuple[object, ...]] = set()
+        self._returns = AwaitedClients(broker, lambda host: any(client.host == host for client, _, _ in self._remembered))
+        self._awaited = self._returns.by_name
 
     @property
     def is_busy(self) -> bool:
@@ -389,6 +400,9 @@ class Dispatcher:
                     if answer is not None:
                         return answer
                     break
+        if self._awaited:
+            client_id = str(frame[10 : 10 + client_id_size], "utf-8", "replace") if client_id_size >= 0 else None
+            self._returns.note_request(route.api.key, client, client_id)
         return self._ask_handler(route, frame, client, now_ms, correlation_id, client_id_size, shortcut)
 
     def _ask_handler(
@@ -598,16 +612,18 @@ class Dispatcher:
         else:
             reason = f"{api.name} version {version} is not served, only versions {served[0]} to {served[-1]}"
         if api is None or served is None or key != API_VERSIONS_KEY:
-            raise self.refusal(client, reason, header.client_id)
-        if self._note_first(client.host, reason):
-            told = f"{reason} (client id {_short(header.client_id)!r})"
+            raise self._broker.troubles.refusal(client, reason, header.client_id, _remedy(key, served))
+        if self._broker.troubles.is_new(client.host, reason, header.client_id):
+            told = f"{reason} (client id {short_name(header.client_id)!r})"
             log.info("Client told which versions are served", client=f"{client.host}:{client.port}", reason=told)
         answer = Route(api, 0, api.handler).encode(header.correlation_id, unsupported_version(served))
         assert isinstance(answer, bytes)
         return answer
 
     def _make_route(self, api: Api, version: int) -> Route:
-        handler, is_member = api.handler_on(self._broker), self._broker.config.is_member
+        handler, is_member = telling(api.key, api.handler_on(self._broker)), self._broker.config.is_member
+        if api.key == METADATA_KEY:
+            handler = self._returns.watching(handler)
         if self._meter is None:
             return Route(api, version, handler, is_member=is_member)
         return MeteredRoute(api, version, handler, self._meter, is_member=is_member)
@@ -629,17 +645,12 @@ class Dispatcher:
             log_once(error, "The code of an API cannot be imported", remedy=remedy, api=api_name(key))
             raise ProtocolError(f"the code of {api_name(key)} cannot be imported") from None
 
-    def refusal(self, client: Client, reason: str, client_id: str | None = None) -> ProtocolError:
-        """Returns the error that ends a connection; a `RepeatedError` if the same host was refused for the same reason before.
-
-        Args:
-            client_id: part of the error's text; two refusals that differ only in the client id count as the same.
-        """
-        kind = ProtocolError if self._note_first(client.host, reason) else RepeatedError
-        return kind(reason if client_id is None else f"{reason} (client id {_short(client_id)!r})")
+    def refusal(self, client: Client, reason: str) -> ProtocolError:
+        """Returns the error that ends a connection; a `RepeatedError` if the log has this reason for this client already."""
+        return self._broker.troubles.refusal(client, reason)
 
     def _note_first(self, *what: object) -> bool:
-        """Stores a refusal or failure; returns False if it was stored before."""
+        """Stores a failure; returns False if it was stored before."""
         if what in self._told:
             return False
         if len(self._told) >= TOLD_LIMIT:
@@ -648,5 +659,16 @@ class Dispatcher:
         return True
 
 
-def _short(client_id: str | None) -> str | None:
-    return client_id if client_id is None or len(client_id) <= MOST_NAME_CHARS else f"{client_id[:MOST_NAME_CHARS]}..."
+def _remedy(key: int, served: range | None) -> str:
+    """Returns what the operator can do about a request that is not served.
+
+    Args:
+        served: the versions of its API that are served.
+    """
+    if key in SASL_APIS:
+        return "The client wants SASL, and this listener is PLAINTEXT: set security.protocol=PLAINTEXT in the client"
+    if served is not None:
+        return "Use another release of the client, or let the client choose its versions itself (by ApiVersions)"
+    if key in INDEX:
+        return "wirekafka.api.versions.max hides this API, or only members of a cluster serve it"
+    return "wirekafka does not have this API: let the client do without it (docs/differences.md)"

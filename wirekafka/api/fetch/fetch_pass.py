@@ -13,6 +13,7 @@ import structlog
 from wirekafka.api.current_leader import current_leader
 from wirekafka.api.fetch.conversion import FIRST_VERSION_WITH_WHOLE_BATCH
 from wirekafka.api.fetch.one_partition import Reply
+from wirekafka.api.told_errors import tell_offset_out_of_range
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.metadata.operations import Operation
 from wirekafka.replication.purgatory import DelayedFetch
@@ -187,6 +188,8 @@ class FetchPass:
                     for producer_id, first_offset in partition.aborted_in_read(asked.fetch_offset, len(records))
                 ]
         except KafkaError as error:
+            if error.code is ErrorCode.OFFSET_OUT_OF_RANGE:
+                tell_offset_out_of_range(self._broker, self._call, partition, asked.fetch_offset)
             return self.refuse(asked.partition, error.code, partition)
         data = partition_data(asked.partition, log.high_watermark, log.last_stable_offset, log.log_start_offset, aborted, records)
         if diverging_epoch is not None:

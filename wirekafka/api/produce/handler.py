@@ -57,6 +57,7 @@ from wirekafka.api.produce.rules import (
     FIRST_VERSION_WITH_TAGS,
     FIRST_VERSION_WITH_TOPIC_IDS,
     find_partition,
+    is_zookeeper_session,
 )
 from wirekafka.api.produce.shortcut import NO_OFFSETS, ProduceShortcut, head_size_of
 from wirekafka.api.produce.transactions import Refused, check_transaction, coordinator_is_lost
@@ -66,6 +67,7 @@ from wirekafka.metadata.operations import Operation, Resource
 from wirekafka.names import format_topic_id
 from wirekafka.pending import Pending
 from wirekafka.replication.delayed_produce import DelayedProduce
+from wirekafka.troubles import ZOOKEEPER_CLIENT
 
 if TYPE_CHECKING:
     from wirekafka.broker import Broker
@@ -108,6 +110,7 @@ def _make_shortcut(
         is_flexible=call.version >= FIRST_VERSION_WITH_TAGS,
         is_acks_all=call.request.acks == ACKS_ALL,
         broker=broker,
+        client_id=call.client_id,
         resource=Resource.topic(partition.topic),
         topic=topic,
         index=index,
@@ -209,6 +212,8 @@ def _answer(
         return delayed.pending
     if request.acks:
         return _respond(broker, call, responses)
+    if not responses and is_zookeeper_session(call):
+        raise broker.troubles.refusal(call.client, ZOOKEEPER_CLIENT)
     _close_on_error(responses)
     return None
 

@@ -38,6 +38,7 @@ from wirekafka.api.produce.rules import (
     without_transactional_id,
 )
 from wirekafka.api.produce.transactions import Refused, check_may_begin
+from wirekafka.api.told_errors import tell_refused_batch
 from wirekafka.errors import ErrorCode, KafkaError, ProtocolError
 from wirekafka.faults import log_once
 from wirekafka.log.validation import Batch, HeavyBatchError, validate_batch, without_bounds
@@ -136,7 +137,7 @@ class ProducePass:
         denial = self._refusal or denial_of(self._broker, self._call, topic)
         for each in data.partition_data:
             if denial is not None:
-                answers.append(failure_of(each.index, denial))
+                answers.append(_refuse(self._broker, self._call, topic, each.index, denial))
                 continue
             try:
                 now = perf_counter()
@@ -221,7 +222,7 @@ class ProducePass:
         """Appends a validated batch, and stores the answer."""
         self._heavy.pop()
         if isinstance(result, KafkaError):
-            found = failure_of(heavy.data.index, result)
+            found = _refuse(self._broker, self._call, heavy.topic, heavy.data.index, result)
         else:
             found = self._append(heavy.topic, heavy.data, result)
         heavy.answers[heavy.number] = found
@@ -263,7 +264,7 @@ class ProducePass:
                 return PartitionProduceResponse(index=index, base_offset=-1, log_start_offset=log_start_offset)
             info = partition.append(records, now_ms=self._call.now_ms)
         except KafkaError as error:
-            return failure_of(index, error, log_start_offset)
+            return _refuse(self._broker, self._call, topic, index, error, log_start_offset)
         except HeavyBatchError:
             raise
         except Exception as error:  # noqa: BLE001 - the answers for the other partitions must not depend on this one
@@ -306,6 +307,16 @@ class ProducePass:
         if self._is_late:
             assert data.records is not None, "the batch was checked before"
             check_may_begin(partition, data.records)
+
+
+def _refuse(
+    broker: Broker, call: Call[ProduceRequest], topic: str | bytes, index: int, error: KafkaError, log_start_offset: int = -1
+) -> PartitionProduceResponse:
+    """Returns the answer for a partition to which nothing was appended, and tells the operator what to do about it."""
+    is_fenced_idempotent = error.code is ErrorCode.INVALID_PRODUCER_EPOCH and call.request.transactional_id is None
+    if not is_fenced_idempotent:  # an idempotent producer takes a new epoch itself (KIP-360)
+        tell_refused_batch(broker, call.client, call.client_id, topic, index, error)
+    return failure_of(index, error, log_start_offset)
 
 
 def answer_of(index: int, info: AppendInfo) -> PartitionProduceResponse:

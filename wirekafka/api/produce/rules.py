@@ -106,3 +106,11 @@ def too_few_in_sync_replicas(partition: Partition) -> KafkaError:
     """
     count, least = len(partition.in_sync_replicas), partition.log.config.min_insync_replicas
     return KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, f"{count} in sync, min.insync.replicas is {least}")
+
+
+def is_zookeeper_session(call: Call[ProduceRequest]) -> bool:
+    """Whether a Produce is the first message of a ZooKeeper client: its zeros read as version 0 with acks=0 and no topics.
+
+    Source: ConnectRequest in zookeeper.jute (protocolVersion, lastZxidSeen, timeOut, sessionId).
+    """
+    return call.version == 0 and call.correlation_id == 0 and call.client_id == "" and not call.request.topic_data

@@ -24,6 +24,7 @@ from wirekafka.api.produce.rules import (
     WRITE,
 )
 from wirekafka.api.registry import Call, Client
+from wirekafka.api.told_errors import tell_refused_batch
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.log.validation import HeavyBatchError
 from wirekafka.metadata.operations import Resource
@@ -73,6 +74,7 @@ class ProduceShortcut:
         head_size: the number of bytes before the batch's length.
         is_flexible: the length is a varint, and tagged fields follow the batch.
         is_acks_all: enough replicas must be in sync.
+        client_id: of the requests.
         resource: the topic, as the resource that the client needs permission for; it is not internal.
         topic: the topic's name, or its id as bytes, as in the requests.
         index: the partition's index.
@@ -84,6 +86,7 @@ class ProduceShortcut:
     __slots__ = (
         "_answer",
         "_broker",
+        "_client_id",
         "_frame_answer",
         "_head_size",
         "_index",
@@ -102,6 +105,7 @@ class ProduceShortcut:
         is_flexible: bool,
         is_acks_all: bool,
         broker: Broker,
+        client_id: str | None,
         resource: Resource,
         topic: str | bytes,
         index: int,
@@ -113,6 +117,7 @@ class ProduceShortcut:
         self._is_flexible = is_flexible
         self._is_acks_all = is_acks_all
         self._broker = broker
+        self._client_id = client_id
         self._resource = resource
         self._topic = topic
         self._index = index
@@ -156,7 +161,7 @@ class ProduceShortcut:
         except HeavyBatchError:
             return None
         except KafkaError as error:
-            return self._frame_answer(correlation_id, failure_of(self._index, error, log_start_offset))
+            return self._refuse(client, correlation_id, error, log_start_offset)
         except Exception as error:  # noqa: BLE001 - the handler answers it too, and the connection goes on
             failure = unexpected_failure(error, self._topic, self._index)
             return self._frame_answer(correlation_id, failure_of(self._index, failure, log_start_offset))
@@ -172,6 +177,11 @@ class ProduceShortcut:
         if self._is_acks_all and not partition.is_sole_replica and info.last_offset >= partition.log.high_watermark:
             return self._answer_on_commit(partition, info, correlation_id, bytes(answer))
         return bytes(answer)
+
+    def _refuse(self, client: Client, correlation_id: int, error: KafkaError, log_start_offset: int) -> bytes:
+        if error.code is ErrorCode.MESSAGE_TOO_LARGE:
+            tell_refused_batch(self._broker, client, self._client_id, self._topic, self._index, error)
+        return self._frame_answer(correlation_id, failure_of(self._index, error, log_start_offset))
 
     def _answer_on_commit(self, partition: Partition, info: AppendInfo, correlation_id: int, success: bytes) -> Pending[bytes]:
         failures: list[ErrorCode] = []

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wirekafka.api.registry import Client
-from wirekafka.errors import ProtocolError
+from wirekafka.errors import ProtocolError, RepeatedError
 from wirekafka.pending import Pending
 from wirekafka.server import connection as module
 from wirekafka.server import receive_buffers
@@ -23,7 +23,6 @@ from wirekafka.server.connection import (
     RECEIVE_BYTES,
     WAITING_FACTOR,
     Connection,
-    RepeatedError,
 )
 from wirekafka.server.receive_buffers import MAPPED_AFTER_BYTES, SHARED_BYTES, SPARE_BYTES, ReceiveBuffers, is_mapped
 from wirekafka.tests.server.frames import EchoDispatcher, client, frame, produce
@@ -155,7 +154,9 @@ def test_spare_buffer_is_used_again_and_let_go() -> None:
         (2**31 - 1, "larger than socket.request.max.bytes=1048576"),
         (0x47455420, "the client speaks HTTP"),
         (0x50524920, "the client speaks HTTP"),
+        (0x44454C45, "the client speaks HTTP"),
         (0x16030100, "the client speaks TLS, and this listener is PLAINTEXT"),
+        (0x72756F6B, "the client speaks ZooKeeper's protocol"),
     ],
 )
 def test_frame_of_impossible_size_ends_the_connection_with_one_line(size: int, reason: str) -> None:
@@ -163,11 +164,32 @@ def test_frame_of_impossible_size_ends_the_connection_with_one_line(size: int, r
     with structlog.testing.capture_logs() as lines:
         wire.arrive(frame(b"a good request") + struct.pack(">i", size) + b"whatever")
     assert wire.connection.is_closing
-    assert wire.sent() == frame(b"A GOOD REQUEST")
+    good, _, rest = wire.sent().partition(frame(b"A GOOD REQUEST"))
+    assert (good, rest.startswith(b"HTTP/1.1 400 ")) == (b"", "HTTP" in reason)
     assert len(lines) == 1
     assert lines[0]["client"] == "192.0.2.7:40000"
     assert reason in lines[0]["reason"]
     assert wire.connection.held_bytes == 0
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "POST", "DELETE"])
+def test_http_request_gets_an_answer_that_a_person_can_read(method: str) -> None:
+    wire = Wire()
+    wire.arrive(f"{method} / HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+    head, _, text = wire.sent().decode().partition("\r\n\r\n")
+    status, *fields = head.split("\r\n")
+    assert status == "HTTP/1.1 400 Bad Request"
+    assert ("This is the port of a Kafka broker" in text, "https://" in text) == (method != "HEAD", method != "HEAD")
+    if method != "HEAD":
+        assert f"Content-Length: {len(text)}" in fields
+    assert wire.connection.is_closing
+
+
+def test_http_bytes_after_a_request_that_waits_get_no_answer() -> None:
+    wire = Wire()
+    wire.arrive(frame(bytes(2) + b"commit a batch") + b"GET / HTTP/1.1\r\n\r\n")
+    wire.dispatcher.complete()
+    assert b"HTTP" not in wire.sent()
 
 
 @pytest.mark.parametrize(("error", "level"), [(ProtocolError, "warning"), (RepeatedError, "debug")])

@@ -21,17 +21,17 @@ from wirekafka.api.registry import APIS, Api, Call, find_api
 from wirekafka.broker import Broker
 from wirekafka.clock import Clock
 from wirekafka.config import BrokerConfig
-from wirekafka.errors import ErrorCode, KafkaError, ProtocolError
+from wirekafka.errors import ErrorCode, KafkaError, ProtocolError, RepeatedError
 from wirekafka.faults import forget_logged
 from wirekafka.log.storage import FileHandle, FileRegion
 from wirekafka.metadata.cluster_features import ClusterFeatures
 from wirekafka.pending import Pending, finish
 from wirekafka.server import dispatch
-from wirekafka.server.connection import RepeatedError
-from wirekafka.server.dispatch import TOLD_LIMIT, Dispatcher, Route
+from wirekafka.server.dispatch import Dispatcher, Route
 from wirekafka.slices import SLICE_SECONDS, Slices
 from wirekafka.testing.data_plane import wait_for
 from wirekafka.tests.server.frames import client, request
+from wirekafka.troubles import MOST_OF_A_KIND, ClientTroubles
 from wirekafka.wire.codec import MOST_ELEMENTS, unsigned_varint, writer
 from wirekafka.wire.messages.fetch import FETCH, FetchPartition, FetchRequest, FetchTopic
 from wirekafka.wire.messages.leader_and_isr import (
@@ -93,7 +93,9 @@ class Server:
         config = BrokerConfig() if config is None else config
         self.features = ClusterFeatures(config)
         topics = SimpleNamespace(features=self.features)
-        broker: Any = SimpleNamespace(config=config, clock=clock, slices=Slices(clock, seconds=lambda: 0.0), topics=topics)
+        broker: Any = SimpleNamespace(  # the parts that a dispatcher needs
+            config=config, clock=clock, slices=Slices(clock, seconds=lambda: 0.0), topics=topics, troubles=ClientTroubles()
+        )
         self.broker: Broker = broker
         self.dispatcher = Dispatcher(self.broker)
         self.client = client()
@@ -303,21 +305,28 @@ def test_region_of_a_file_stays_a_region(server: Server, tmp_path: Any) -> None:
     assert b"".join(pieces[:-1]) == struct.pack(">iii", 4 + 4 + 5, 7, 5)
 
 
-def test_refusals_of_clients_that_differ_in_their_id_alone_are_one(server: Server) -> None:
+def test_refusals_of_one_host_are_told_for_so_many_client_ids(server: Server) -> None:
     kinds = []
-    for number in range(3):
+    for number in range(MOST_OF_A_KIND + 2):
         with pytest.raises(ProtocolError) as caught:
             server.ask(request(KEY, 7, client_id=b"client %d" % number + b"x" * 30_000))
         assert len(str(caught.value)) < 300
         kinds.append(type(caught.value))
-    assert kinds == [ProtocolError, RepeatedError, RepeatedError]
+    assert kinds == [ProtocolError] * MOST_OF_A_KIND + [RepeatedError, RepeatedError]
 
 
-def test_so_many_refusals_are_remembered_and_no_more(server: Server) -> None:
-    for version in range(3, 3 * TOLD_LIMIT):
-        with pytest.raises(ProtocolError):
-            server.ask(request(KEY, version))
-        assert len(server.dispatcher._told) <= TOLD_LIMIT
+@pytest.mark.parametrize(
+    ("key", "version", "remedy"),
+    [
+        (17, 1, "set security.protocol=PLAINTEXT in the client"),
+        (4, 1, "only members of a cluster serve it"),
+        (88, 0, "wirekafka does not have this API"),
+        (KEY, 7, "Use another release of the client"),
+    ],
+)
+def test_refusal_of_a_version_says_what_to_do(server: Server, key: int, version: int, remedy: str) -> None:
+    with pytest.raises(ProtocolError, match=re.escape(remedy)):
+        server.ask(request(key, version))
 
 
 def test_code_of_an_api_that_cannot_be_imported_is_an_error_in_the_log_and_is_tried_again(

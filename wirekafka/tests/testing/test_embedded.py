@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import socket
 import time
 from collections.abc import Iterator
@@ -209,6 +210,16 @@ def test_new_connections_reach_the_new_broker_only(broker: EmbeddedBroker) -> No
             with socket.create_connection((host, int(port)), 20) as peer:
                 peer.sendall(len(request).to_bytes(4, "big") + request)
                 assert peer.recv(4), "the connection was taken by a broker that is gone"
+
+
+def test_http_client_reads_that_this_is_no_http_port(broker: EmbeddedBroker) -> None:
+    host, _, port = broker.bootstrap.partition(":")
+    connection = http.client.HTTPConnection(host, int(port), timeout=20)
+    connection.request("GET", "/")
+    response = connection.getresponse()
+    assert response.status == 400
+    assert b"This is the port of a Kafka broker" in response.read()
+    connection.close()
 
 
 def test_port_that_another_broker_has_is_refused_and_a_fork_has_its_own(broker: EmbeddedBroker) -> None:
