@@ -29,7 +29,7 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from itertools import islice
 from typing import Any, Protocol
@@ -399,20 +399,23 @@ class ClusterConfigs:
         """
         check_changes(wanted.changes)
         kind, entity = self._entity_of_resource(wanted)
-        while True:
-            found, version = await self._find_entity(kind, entity)
-            own = dict(found.values)
-            stored = self._stored(kind, entity, own)
-            configs = apply_changes(stored, wanted.changes, keeps_others=wanted.keeps_others)
-            stored.check(configs)
-            content = _content(configs, found)
-            is_needless = kind == GROUPS and not configs and version is None
-            if wanted.validate_only or is_needless:
-                return
-            if kind == GROUPS and not configs:
-                content = None
-            with abandonment.held_off():
-                if await self._write(paths.configs(kind, entity), content, version):
+        has_written = False
+        with ExitStack() as stack:
+            while True:
+                found, version = await self._find_entity(kind, entity)
+                own = dict(found.values)
+                stored = self._stored(kind, entity, own)
+                configs = apply_changes(stored, wanted.changes, keeps_others=wanted.keeps_others)
+                stored.check(configs)
+                content = None if kind == GROUPS and not configs else _content(configs, found)
+                is_deleted = content is None and version is None
+                if wanted.validate_only or (is_deleted and not has_written):
+                    return
+                if not has_written:
+                    stack.enter_context(abandonment.held_off())
+                    has_written = True
+                # A former turn may have deleted the znode and lost the answer; no broker has been told then.
+                if is_deleted or await self._write(paths.configs(kind, entity), content, version):
                     change = write_config_change(f"{kind}/{entity}")
                     await self._zookeeper.create_sequential(paths.CONFIG_CHANGE_PREFIX, change)
                     return

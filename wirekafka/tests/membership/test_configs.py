@@ -18,6 +18,7 @@ from wirekafka.pending import Work, finish
 from wirekafka.tests.membership.zookeeper import NOW_MS, Stage, play, until
 from wirekafka.zookeeper.layout import paths
 from wirekafka.zookeeper.layout.configs import EntityConfigs, write_config_change
+from wirekafka.zookeeper.model.client import Fault
 from wirekafka.zookeeper.session import (
     Create,
     Delete,
@@ -323,6 +324,23 @@ def test_settings_of_a_group_are_stored_read_and_taken_back(group_id: str) -> No
         assert await member.alter(GROUP, group_id, Change(name, AlterConfigOp.DELETE, None)) is None
         await until(lambda: member.topics.group_overrides == {group_id: {}})
         assert await member.stage.zookeeper.find(GetData(path)) is None
+
+    run(act)
+
+
+def test_group_whose_last_setting_is_removed_by_a_request_with_a_lost_answer_is_announced() -> None:
+    async def act(member: Member) -> None:
+        name, path = "consumer.session.timeout.ms", paths.configs("groups", "workers")
+        assert await member.alter(GROUP, "workers", set_(name, "50000")) is None
+        await until(lambda: member.topics.group_overrides == {"workers": {name: "50000"}})
+        faults = [Fault.REPLY_LOST]
+        member.stage.client.choose_fault = lambda operation: (
+            faults.pop() if faults and isinstance(operation, Delete) and operation.path == path else None
+        )
+        assert await member.alter(GROUP, "workers", Change(name, AlterConfigOp.DELETE, None)) is None
+        await until(lambda: member.topics.group_overrides == {"workers": {}})
+        assert faults == []
+        assert await member.notification_count() == 2
 
     run(act)
 
