@@ -12,6 +12,7 @@ from __future__ import annotations
 import structlog
 
 from wirekafka.membership.retrying_client import RetryingClient
+from wirekafka.metadata.image import ClusterImage
 from wirekafka.names import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from wirekafka.zookeeper.layout import paths
 from wirekafka.zookeeper.layout.content import MalformedZnodeError
@@ -29,6 +30,22 @@ async def read_topic_names(zookeeper: RetryingClient) -> set[str]:
     """
     found = await zookeeper.find(GetChildren(paths.TOPICS))
     return set() if found is None else set(found.names)
+
+
+async def follow_untold(zookeeper: RetryingClient, image: ClusterImage) -> None:
+    """Removes topics that are deleted from the untold topics of the image, until it is cancelled.
+
+    No UpdateMetadata to this broker names a topic that was deleted before the controller knew this broker.
+
+    Raises:
+        ZooKeeperError: ZooKeeper refuses a request. The task may begin again.
+    """
+    hint = zookeeper.hint(paths.TOPICS)
+    while True:
+        if image.untold:
+            found = await zookeeper.find(GetChildren(paths.TOPICS, watch=True))
+            image.untold.intersection_update(() if found is None else found.names)
+        await hint.wait()
 
 
 async def read_partition_counts(zookeeper: RetryingClient) -> dict[str, int]:

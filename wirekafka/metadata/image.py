@@ -139,7 +139,8 @@ class ClusterImage:
         topics: the topics, by name.
         by_id: the topics that have ids, by id.
         stored_counts: the partition counts of topics that ZooKeeper had at the start, before the controller tells them.
-        untold: the topics that ZooKeeper had at the start, until a request with partitions was taken to its end.
+        untold: the topics that ZooKeeper had at the start, until they are deleted or a request with partitions was taken to its
+            end. A task of the member removes those that are deleted.
         on_brokers_change: called after the live brokers or the controller have changed.
         before_topic_change: called before partitions of a topic are taken.
         on_topic_change: called after partitions of a topic have changed, or the topic was deleted.

@@ -43,7 +43,7 @@ from wirekafka.membership.peers import Peers
 from wirekafka.membership.producer_id_blocks import ProducerIdBlocks, ZooKeeperBlocks
 from wirekafka.membership.registration import Registration
 from wirekafka.membership.retrying_client import RetryingClient
-from wirekafka.membership.stored_topics import read_partition_counts, read_topic_names
+from wirekafka.membership.stored_topics import follow_untold, read_partition_counts, read_topic_names
 from wirekafka.membership.supervision import keep
 from wirekafka.metadata.image import ClusterImage
 from wirekafka.names import TopicPartition
@@ -333,6 +333,7 @@ async def take_part(
         async with _tasks_of_session(nursery) as tasks:
             tasks.start_soon(keep, cluster.configs.run)
             tasks.start_soon(keep, cluster.features.run)
+            tasks.start_soon(keep, partial(follow_untold, cluster.zookeeper, cluster.image))
             tasks.start_soon(keep, ControllerWatch(cluster.zookeeper, member.controller.set_controller).run)
             with _zookeeper_errors():
                 await member.registration.register()

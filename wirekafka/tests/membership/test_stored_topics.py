@@ -1,13 +1,15 @@
 """The partition counts of the internal topics at the start."""
 
 import structlog.testing
+import trio
 
-from wirekafka.membership.stored_topics import read_partition_counts, read_topic_names
+from wirekafka.membership.stored_topics import follow_untold, read_partition_counts, read_topic_names
 from wirekafka.metadata.image import ClusterImage, TopicImage
 from wirekafka.names import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
-from wirekafka.tests.membership.zookeeper import Stage, play
+from wirekafka.tests.membership.zookeeper import Stage, play, until
 from wirekafka.zookeeper.layout import paths
 from wirekafka.zookeeper.layout.topics import ReplicaAssignment, TopicAssignment
+from wirekafka.zookeeper.session import Delete
 
 
 def test_counts_are_those_of_the_assignments_that_exist() -> None:
@@ -26,6 +28,23 @@ def test_names_are_those_of_all_topics_that_exist() -> None:
         for name in ("t", GROUP_METADATA_TOPIC):
             await stage.zookeeper.create_persistent(paths.topic(name), b"{}")
         assert await read_topic_names(stage.zookeeper) == {"t", GROUP_METADATA_TOPIC}
+
+    play(act)
+
+
+def test_untold_topic_is_forgotten_when_it_is_deleted() -> None:
+    async def act(stage: Stage) -> None:
+        for name in ("early", "late", "kept"):
+            await stage.zookeeper.create_persistent(paths.topic(name), b"{}")
+        image = ClusterImage()
+        image.untold = await read_topic_names(stage.zookeeper)
+        await stage.zookeeper.ask(Delete(paths.topic("early")))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(follow_untold, stage.zookeeper, image)
+            await until(lambda: image.untold == {"late", "kept"})
+            await stage.zookeeper.ask(Delete(paths.topic("late")))
+            await until(lambda: image.untold == {"kept"})
+            nursery.cancel_scope.cancel()
 
     play(act)
 
