@@ -318,14 +318,15 @@ class Controller:
         return result
 
     def _while_in_term(self, script: Script[T]) -> Script[T]:
-        """Runs a script until it ends or this broker is deposed.
+        """Runs a script until it ends, or closes it once the term has ended in which it began. The script receives all errors.
 
         Raises:
-            DeposedError: the broker has resigned meanwhile.
+            DeposedError: the term has ended meanwhile.
+            Exception: whatever the script raises.
         """
         begun_in = self._epoch_of_scripts
         received: Any = None
-        failure: ZooKeeperError | None = None
+        failure: Exception | None = None
         while True:
             try:
                 step = script.send(received) if failure is None else script.throw(failure)
@@ -338,7 +339,7 @@ class Controller:
             received = failure = None
             try:
                 received = yield step
-            except ZooKeeperError as error:
+            except Exception as error:  # noqa: BLE001 - the script, or else its owner, handles it
                 failure = error
             if self._epoch_of_scripts is not begun_in:
                 script.close()

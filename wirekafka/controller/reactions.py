@@ -88,18 +88,17 @@ def _deleting_replicas(context: ControllerContext, broker_ids: Collection[int]) 
 
 
 def _look_at_topics(context: ControllerContext, batch: RequestBatch) -> Script[None]:
-    yield from _then_look_at_deletions(context, batch, look_at_topics(context, batch))
+    former = {*context.topics}
+    yield from look_at_topics(context, batch)
+    # The request to delete a new topic may have come before the topic was known.
+    if not context.topics.keys() <= former:
+        yield from look_at_deletions(context, batch)
 
 
 def _look_at_partitions(context: ControllerContext, batch: RequestBatch, name: str) -> Script[None]:
-    yield from _then_look_at_deletions(context, batch, look_at_partitions(context, batch, name))
-
-
-def _then_look_at_deletions(context: ControllerContext, batch: RequestBatch, script: Script[None]) -> Script[None]:
-    """Runs a script. The request to delete a new topic may have come before the topic was known."""
-    former = {*context.topics}
-    yield from script
-    if not context.topics.keys() <= former:
+    was_known = name in context.topics
+    yield from look_at_partitions(context, batch, name)
+    if not was_known and name in context.topics:
         yield from look_at_deletions(context, batch)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import fields, replace
 from functools import partial
 from typing import Any
@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from wirekafka.controller.competition import compete
-from wirekafka.controller.context import ControllerContext
+from wirekafka.controller.context import ControllerContext, Topic
 from wirekafka.controller.controller import PAUSE_MS
+from wirekafka.controller.reactions import reaction_to
 from wirekafka.controller.requests import RequestBatch
 from wirekafka.controller.scripts import PAUSE, Script
 from wirekafka.controller.settings import AutoRebalance, ControllerSettings
@@ -35,6 +36,7 @@ from wirekafka.zookeeper.session import (
     GetData,
     Multi,
     Operation,
+    R,
     SetData,
     Stat,
     ZooKeeperError,
@@ -388,6 +390,28 @@ def test_malformed_topic_that_is_corrected_gets_leaders_and_its_deletion_begins(
     assert controller.context.is_deleting("u")
 
 
+def test_change_of_one_topic_does_not_go_through_all_topics() -> None:
+    cluster = _cluster_with_topic()
+
+    class Topics(dict[str, Topic]):
+        """Topics that are found by name only."""
+
+        def __iter__(self) -> Iterator[str]:
+            raise AssertionError("the event goes through all topics")
+
+    context = cluster.brokers[1].context
+    context.topics = Topics(context.topics)
+    batch = RequestBatch(context, ControllerSettings(1), cluster.stage)
+    reaction = reaction_to(paths.topic("t"))
+    assert reaction is not None
+    content = TopicAssignment(b"t".rjust(16, b"\0"), {index: ReplicaAssignment((2,)) for index in range(2)}).write()
+    cluster.stage.do(SetData(paths.topic("t"), content))
+
+    cluster.stage.run(reaction.event(context, batch))
+
+    assert [*context.topics["t"].assignments] == [0, 1]
+
+
 def test_topic_that_appears_gets_leaders_that_the_brokers_learn() -> None:
     cluster = _cluster_with_topic()
 
@@ -553,6 +577,30 @@ def test_enter_whose_end_fails_goes_on_with_the_next_event(logged_faults: list[s
 
     assert results == ["y"]
     assert "a defect" in logged_faults.pop()
+
+
+def test_event_receives_the_exception_of_an_operation_that_cannot_be_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = _cluster_with_topic()
+    client = cluster.brokers[1].client
+    submit = client.submit
+
+    def refuse(operation: Operation[R], callback: Callable[[R | ZooKeeperError], None]) -> None:
+        if isinstance(operation, GetData):
+            raise ValueError("cannot be encoded")
+        submit(operation, callback)
+
+    def event(context: ControllerContext, batch: RequestBatch) -> Script[str]:
+        try:
+            yield GetData("/")
+        except ValueError as error:
+            return str(error)
+        return "sent"
+
+    monkeypatch.setattr(client, "submit", refuse)
+    results = _enter(cluster.brokers[1], event)
+    cluster.turn()
+
+    assert results == ["cannot be encoded"]
 
 
 def test_event_that_fails_lets_everything_be_read_again_after_a_pause(logged_faults: list[str]) -> None:
