@@ -338,7 +338,8 @@ def _delete_topics(context: ControllerContext, topics: list[str], most_together:
     existing = iter(found)
     groups = [[Delete(path) for path in group if next(existing) is not None] for group in doomed]
     are_applied = yield from _apply(context, groups, most_together)
-    return [name for name, is_applied in zip(topics, are_applied, strict=True) if is_applied]
+    # A topic whose znodes have all vanished needs no transaction, so that the failure of another topic's does not concern it.
+    return [name for name, group, is_applied in zip(topics, groups, are_applied, strict=True) if is_applied or not group]
 
 
 def _apply(context: ControllerContext, groups: list[list[Delete]], most_together: int) -> Script[list[bool]]:

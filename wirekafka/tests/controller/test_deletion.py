@@ -376,11 +376,17 @@ def test_znodes_that_were_deleted_by_hand_do_not_hold_up_the_deletion() -> None:
     assert not any(_exist(stage, _znodes()))
 
 
-def test_topic_whose_znode_cannot_be_deleted_does_not_hold_up_others() -> None:
+@pytest.mark.parametrize("has_vanished", [False, True])
+def test_topic_whose_znode_cannot_be_deleted_does_not_hold_up_others(*, has_vanished: bool) -> None:
     stage = _stage(1, 2)
     stage.add_topic("u", {0: (1,)})
     _ask(stage, "t", "u")
     _answer(stage, 2, T0, T1)
+    if has_vanished:
+        for path in (*(paths.partition_state(name) for name in (T0, T1)), *(paths.partition(name) for name in (T0, T1))):
+            stage.do(Delete(path))
+        for path in (paths.topic_partitions("t"), *_znodes()):
+            stage.do(Delete(path))
     other = stage.connect()
     stage.turn()
 
