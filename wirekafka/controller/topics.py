@@ -35,6 +35,7 @@ from wirekafka.zookeeper.session import (
     Data,
     GetChildren,
     GetData,
+    Multi,
     SetData,
     WriteResult,
     ZooKeeperError,
@@ -167,12 +168,15 @@ def _give_ids(context: ControllerContext, topics: Sequence[tuple[Topic, TopicAss
 
     Source: KafkaController.processTopicIds, KafkaZkClient.setTopicIds.
     """
-    ids = [new_topic_id() for _ in topics]
-    writes = [
-        SetData(paths.topic(topic.name), replace(content, topic_id=topic_id).write(), topic.version)
-        for (topic, content), topic_id in zip(topics, ids, strict=True)
-    ]
-    outcomes: list[object] = yield [checked(context, [write]) for write in writes]
+    ids: list[bytes] = []
+    writes: list[Multi] = []
+    for topic, content in topics:
+        topic_id = new_topic_id()
+        data = yield from replace(content, topic_id=topic_id).writing()
+        ids.append(topic_id)
+        writes.append(checked(context, [SetData(paths.topic(topic.name), data, topic.version)]))
+        yield PAUSE
+    outcomes: list[object] = yield writes
     for (topic, _), topic_id, outcome in zip(topics, ids, outcomes, strict=True):
         raise_if_deposed(outcome)
         if not isinstance(outcome, ZooKeeperError):

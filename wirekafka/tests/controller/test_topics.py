@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import cast
 
 import pytest
 from structlog.testing import capture_logs
 
+from wirekafka.controller.context import Topic
+from wirekafka.controller.scripts import SLICE_SECONDS, run_script
 from wirekafka.controller.topics import look_at_partitions, look_at_topics, read_topics, write_assignments
 from wirekafka.controller.writes import DeposedError
 from wirekafka.errors import ErrorCode
@@ -116,6 +119,34 @@ def test_topic_of_a_release_without_ids_gets_one() -> None:
     stored = _stored(stage, "t")
     assert stored.topic_id is not None and stage.context.topic_names == {stored.topic_id: "t"}
     assert stored.unknown == {"of another release": 5}
+
+
+def test_many_topics_get_ids_in_several_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clock of the slices goes on by a millisecond with each id."""
+    stage = _stage(1)
+    names = [f"t{number}" for number in range(50)]
+    for name in names:
+        stage.do(Create(paths.topic(name), b'{"version":1,"partitions":{"0":[1]}}'))
+    given: list[bytes] = []
+
+    def give() -> bytes:
+        given.append(len(given).to_bytes(16, "big"))
+        return given[-1]
+
+    monkeypatch.setattr("wirekafka.controller.topics.new_topic_id", give)
+    results: list[object] = []
+    script = read_topics(stage.context, names)
+    run_script(stage.client, script, results.append, stage.steps.append, lambda: len(given) / 1000)
+    most_at_once = 0
+    while stage.steps:
+        before = len(given)
+        stage.steps.popleft()()
+        most_at_once = max(most_at_once, len(given) - before)
+
+    [topics] = results
+    assert [topic.topic_id for topic in cast(list[Topic], topics)] == given
+    assert len(given) == len(names)
+    assert most_at_once <= SLICE_SECONDS * 1000 + 1
 
 
 def test_look_at_topics_leaves_watches_on_the_list_and_on_each_topic() -> None:
