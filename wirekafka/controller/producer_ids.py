@@ -27,7 +27,8 @@ def allocate(context: ControllerContext, request: AllocateProducerIdsRequest) ->
     """Gives a broker the next block of 1,000 ids.
 
     Raises:
-        KafkaError: BROKER_ID_NOT_REGISTERED; STALE_BROKER_EPOCH; UNKNOWN_SERVER_ERROR if no id is left or the znode is malformed.
+        KafkaError: BROKER_ID_NOT_REGISTERED; STALE_BROKER_EPOCH; UNKNOWN_SERVER_ERROR if no id is left, or the znode is malformed
+            or was deleted.
         DeposedError: another broker has the next epoch.
         ZooKeeperError: the outcome is unknown; the block is lost.
     """
@@ -43,12 +44,14 @@ def allocate(context: ControllerContext, request: AllocateProducerIdsRequest) ->
 
 
 def _take(context: ControllerContext, broker_id: int) -> Script[int | None]:
-    """Takes the next block, and returns its first id; None if another broker has taken it meanwhile."""
-    found: Data = yield GetData(paths.PRODUCER_ID_BLOCK)
+    """Takes the next block, and returns its first id; None if the znode was written or deleted meanwhile."""
     try:
+        found: Data = yield GetData(paths.PRODUCER_ID_BLOCK)
         last = ProducerIdBlock.read(found.data)
-    except MalformedZnodeError as error:
-        remedy = f"correct {paths.PRODUCER_ID_BLOCK}; its last id must not be below an id that was given"
+    except (MalformedZnodeError, ZooKeeperError) as error:
+        if isinstance(error, ZooKeeperError) and error.code is not ZooKeeperErrorCode.NO_NODE:
+            raise
+        remedy = f"correct or create {paths.PRODUCER_ID_BLOCK}; its last id must not be below an id that was given"
         log.error("No broker gets producer ids, because the last block cannot be read", reason=str(error), remedy=remedy)
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)) from error
     first = 0 if last is None else last.last + 1
@@ -58,7 +61,7 @@ def _take(context: ControllerContext, broker_id: int) -> Script[int | None]:
     try:
         yield from multi(context, [SetData(paths.PRODUCER_ID_BLOCK, block.write(), found.stat.version)])
     except ZooKeeperError as error:
-        if error.code is not ZooKeeperErrorCode.BAD_VERSION:
+        if error.code not in (ZooKeeperErrorCode.BAD_VERSION, ZooKeeperErrorCode.NO_NODE):
             raise
         return None
     return first

@@ -14,7 +14,7 @@ from wirekafka.wire.messages.allocate_producer_ids import AllocateProducerIdsReq
 from wirekafka.zookeeper.layout import paths
 from wirekafka.zookeeper.layout.cluster_state import ProducerIdBlock
 from wirekafka.zookeeper.model.client import Fault
-from wirekafka.zookeeper.session import GetData, Multi, Operation, SetData, ZooKeeperError
+from wirekafka.zookeeper.session import Create, Delete, GetData, Multi, Operation, SetData, ZooKeeperError
 
 
 def _stage() -> Stage:
@@ -82,3 +82,23 @@ def test_no_block_is_given_if_none_is_left_or_the_last_one_is_malformed(content:
     stage.do(SetData(paths.PRODUCER_ID_BLOCK, content))
     with pytest.raises(KafkaError, match="UNKNOWN_SERVER_ERROR"):
         _allocate(stage)
+
+
+def test_no_block_is_given_after_the_last_one_was_deleted_until_it_is_restored() -> None:
+    stage = _stage()
+    _allocate(stage)
+    other = stage.connect()
+    stage.turn()
+    deleted = [Delete(paths.PRODUCER_ID_BLOCK)]
+
+    def delete(operation: Operation[Any]) -> None:
+        if isinstance(operation, Multi) and deleted:
+            stage.do(deleted.pop(), other)
+
+    stage.client.choose_fault = delete
+    for _ in range(2):
+        with pytest.raises(KafkaError, match="UNKNOWN_SERVER_ERROR"):
+            _allocate(stage)
+
+    stage.do(Create(paths.PRODUCER_ID_BLOCK, ProducerIdBlock(2, 0, 999).write()))
+    assert _allocate(stage) == range(1000, 2000)
