@@ -543,13 +543,14 @@ class KazooSession:
         return outcomes[0]
 
     def _submit_below(self, chroot: str, operation: Operation[R], callback: Callable[[R | ZooKeeperError], None]) -> None:
+        record = _record_of(operation, chroot, self._on_watch)
         request = _Request(chroot, operation, callback)
         self._requests[request] = None
         with self._lock:
             is_sent = self._connection_number == self._known_connection and not self._is_closing
             if is_sent:
                 result = _Result(self._handler.completion_queue, partial(self._on_result, request))
-                self._client._call(_record_of(operation, chroot, self._on_watch), result)  # noqa: SLF001 - docstring of the module
+                self._client._call(record, result)  # noqa: SLF001 - docstring of the module
         if not is_sent:
             self._handler.completion_queue.put(partial(self._finish, request, self._refusal()))
 

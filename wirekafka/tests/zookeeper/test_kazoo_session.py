@@ -6,6 +6,7 @@ import select
 import subprocess
 import sys
 import time
+from typing import Any, cast
 
 import pytest
 import trio
@@ -13,7 +14,7 @@ import trio
 from wirekafka.zookeeper.kazoo_session import _WakeUp, connect_timeout, open_kazoo_session, split_connect
 from wirekafka.zookeeper.model.server import ModelServer
 from wirekafka.zookeeper.server import serve_client
-from wirekafka.zookeeper.session import SessionState
+from wirekafka.zookeeper.session import Check, SessionState
 
 
 @pytest.mark.parametrize(
@@ -108,6 +109,27 @@ def test_connect_timeout_leaves_time_for_further_attempts_if_there_is_a_session(
     *, session_timeout_s: float, host_count: int, has_session: bool, expected_s: float
 ) -> None:
     assert connect_timeout(session_timeout_s, host_count, has_session=has_session) == expected_s
+
+
+def test_operation_that_cannot_be_sent_raises_and_completes_never() -> None:
+    async def main() -> None:
+        model = ModelServer(lambda: 0)
+
+        async def serve(stream: trio.SocketStream) -> None:
+            await serve_client(model, stream, (200, 40_000))
+
+        [listener] = await trio.open_tcp_listeners(0, host="127.0.0.1")
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(trio.serve_listeners, serve, [listener])
+            connect = "{}:{}".format(*listener.socket.getsockname())
+            results: list[object] = []
+            async with open_kazoo_session(connect) as session:
+                with pytest.raises(AssertionError, match="no operation"):
+                    session.submit(cast(Any, Check("/", 0)), results.append)
+            nursery.cancel_scope.cancel()
+        assert results == []
+
+    trio.run(main)
 
 
 class _SwallowingServer:
