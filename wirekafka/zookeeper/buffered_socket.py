@@ -100,12 +100,13 @@ class BufferedSocket:
         return self._wait(lambda: self.pending() > 0, wake_ups, timeout_s)
 
     def wait_until_not_full(self, timeout_s: float | None) -> None:
-        """Sends until not much is unsent, the stream has ended, or the time is over.
+        """Sends until not much is unsent, the stream has ended, or the time is over. Sends nothing if not much is unsent.
 
         Raises:
             OSError: the connection is broken.
         """
-        self._wait(lambda: not self.is_full or self._has_ended, (), timeout_s)
+        if self.is_full:
+            self._wait(lambda: not self.is_full or self._has_ended, (), timeout_s)
 
     def _wait(self, is_done: Callable[[], bool], wake_ups: Sequence[int], timeout_s: float | None) -> list[int]:
         deadline = None if timeout_s is None else time.monotonic() + timeout_s

@@ -65,6 +65,17 @@ def test_end_of_the_stream_is_read_after_the_last_bytes(pair: tuple[BufferedSock
     assert buffered.recv(100) == b""
 
 
+def test_wait_until_not_full_sends_nothing_while_not_much_is_unsent(pair: tuple[BufferedSocket, socket.socket]) -> None:
+    buffered, far = pair
+    for frame in (b"one", b"two"):
+        buffered.wait_until_not_full(10)
+        buffered.send(frame)
+    with pytest.raises(BlockingIOError):
+        far.recv(100)
+    buffered.wait_until_received([], 0)
+    assert far.recv(100) == b"onetwo"
+
+
 def test_wait_until_not_full_receives_from_a_peer_that_sends_before_it_reads(
     pair: tuple[BufferedSocket, socket.socket],
 ) -> None:
