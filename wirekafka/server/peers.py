@@ -9,8 +9,9 @@ Rules of this file:
     Every request ends once: with its response, or with None. Its callback never runs inside `send`.
     A peer is not trusted: an answer that is too large, that no request has asked for, or that is no response ends the connection,
     and nothing else.
-    Memory: the frame of a response takes memory for the bytes that have arrived. A connection keeps `KEPT_BYTES` at most while it
-    is idle. At most `MOST_REQUESTS` requests wait or are in flight.
+    Memory: the frame of a response of up to `KEPT_BYTES` takes its memory once its size has arrived. A larger frame takes memory
+    for the bytes that have arrived. A connection keeps `KEPT_BYTES` at most while it is idle. At most `MOST_REQUESTS` requests
+    wait or are in flight.
     A turn of the driver reads at most `READ_BYTES` of one connection. The epoll reports the socket again (it is level-triggered).
     A large request is encoded in slices. The requests after it wait.
     Answers are decoded and handled in slices. While further slices are due, the socket is not watched, so at most `READ_BYTES`
@@ -490,10 +491,10 @@ class PeerConnections:
 
 
 class Frames:
-    """Cuts what one socket has received into frames, each in memory of its own.
+    """Cuts what one socket has received into frames, none of which shares memory with another one that is in use.
 
     How it works: bytes are received into a small buffer. A frame that is not complete there gets its own memory, into which the
-    rest of it is received.
+    rest of it is received. A frame of up to `KEPT_BYTES` takes its memory when its size is known, a larger one as it arrives.
     """
 
     __slots__ = ("_buffer", "_filled", "_frame", "_kept", "_most_bytes")
