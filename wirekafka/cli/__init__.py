@@ -1,6 +1,6 @@
 """The command line: `wirekafka serve` runs a broker, `wirekafka config` checks its settings, `wirekafka log` reads its files,
-`wirekafka cluster` shows and changes clusters, `wirekafka pipeline` runs data pipelines on Spark. `wirekafka topic` and `group`
-are clients of any Kafka-compatible cluster.
+`wirekafka cluster` shows and changes clusters, `wirekafka pipeline` runs data pipelines on Spark. `wirekafka topic`, `group`,
+`produce` and `consume` are clients of any Kafka-compatible cluster.
 
 Rules of this room: one module for each subject. The module of a command is imported when the command is named. It imports the
 rest of the package when the command runs. Exit codes: 0 success, 1 failure, 2 wrong arguments or settings.
@@ -16,9 +16,11 @@ from wirekafka.cli.output import SafeOutputGroup
 COMMANDS = {
     "cluster": "wirekafka.cli.cluster",
     "config": "wirekafka.cli.config",
+    "consume": "wirekafka.cli.client.consume",
     "group": "wirekafka.cli.client.group",
     "log": "wirekafka.cli.log",
     "pipeline": "wirekafka.cli.pipeline",
+    "produce": "wirekafka.cli.client.produce",
     "serve": "wirekafka.cli.serve",
     "topic": "wirekafka.cli.client.topic",
     "version": "wirekafka.cli.version",

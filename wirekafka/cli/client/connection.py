@@ -44,6 +44,7 @@ REMEDIES = {
     "CLUSTER_AUTHORIZATION_FAILED": "the user of the connection needs permission for the cluster",
     "MSG_SIZE_TOO_LARGE": "-X message.max.bytes=N raises the client's limit, `wirekafka topic alter --set max.message.bytes=N` "
     "the topic's",
+    "INVALID_RECORD": "a topic with cleanup.policy=compact needs keys",
     "_MSG_TIMED_OUT": "look at the brokers, or raise --timeout",
     "_TIMED_OUT": "look at the brokers, or raise --timeout",
 }
