@@ -25,6 +25,7 @@ import docker
 from compat_tests.harness.docker_engine import why_no_engine
 from compat_tests.harness.waiting import wait_until
 from wirekafka.config import BrokerConfig
+from wirekafka.testing import WirekafkaContainer
 
 ROOT = Path(__file__).resolve().parent.parent
 KAFKA_PYTHON = Path(kafka.__file__).resolve().parent
@@ -206,6 +207,23 @@ def test_unknown_setting_of_the_environment_ends_the_container_with_its_name(ima
         engine.containers.run(image, environment={"KAFKA_NUM_PARTITONS": "3"}, remove=True)
     assert caught.value.exit_status == 2
     assert b"KAFKA_NUM_PARTITONS: num.partitons: there is no such setting" in caught.value.stderr
+
+
+def test_container_for_testcontainers_is_reached_at_the_port_that_the_engine_has_chosen(image: str) -> None:
+    made = WirekafkaContainer(image, topics="orders:3", num_partitions=2, auto_create_topics_enable=True)
+    with made.with_kwargs(read_only=True) as broker:
+        produce(broker.bootstrap)
+        assert sorted(consume(broker.bootstrap)) == sorted(VALUES)
+        with KafkaConsumer(bootstrap_servers=broker.bootstrap) as consumer:
+            counts = [len(consumer.partitions_for_topic(topic)) for topic in ("orders", "records")]
+            (told,) = consumer._client.cluster.brokers()
+        assert counts == [3, 2]
+        assert f"{told.host}:{told.port}" == broker.bootstrap
+
+
+def test_container_for_testcontainers_shows_the_log_of_a_broker_that_ends(image: str) -> None:
+    with pytest.raises(RuntimeError, match=r"KAFKA_NUM_PARTITONS: num.partitons: there is no such setting"):
+        WirekafkaContainer(image, num_partitons=3).start()
 
 
 COMPOSE_FILE = ROOT / "docker" / "compose.yaml"

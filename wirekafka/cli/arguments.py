@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from wirekafka.config import BrokerConfig
     from wirekafka.server.first_topics import FirstTopic
-    from wirekafka.server.listener import Address
+    from wirekafka.server.listener import Published
 
 DEFAULT_LISTENER = "PLAINTEXT://127.0.0.1:9092"
 DEFAULT_DATA_DIR = "data"
@@ -79,17 +79,19 @@ def config_of(arguments: Arguments) -> BrokerConfig:
     return config
 
 
-def published_address(address: str | None) -> Address | None:
-    """Returns the address of `--published`; None without one.
+def published_address(address: str | None) -> Published | None:
+    """Returns the address of `--published`, or the file that will have it; None without one.
 
     Raises:
         ArgumentError: no client can connect to it.
     """
     from wirekafka.config.endpoints import UNROUTABLE_HOSTS
-    from wirekafka.server.listener import Address
+    from wirekafka.server.listener import Address, PublishedFile
 
     if address is None:
         return None
+    if address.startswith("@"):
+        return PublishedFile(address[1:])
     _check_address("--published", address)
     host, _, port = address.rpartition(":")
     found = Address(host.strip("[]"), int(port))

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from wirekafka.config import BrokerConfig
     from wirekafka.server.first_topics import FirstTopic
-    from wirekafka.server.listener import Address
+    from wirekafka.server.listener import Address, Published
 
 COULD_NOT_RUN = 1
 ASKED_WRONG = 2
@@ -78,10 +78,10 @@ class _Later(ModuleType):
 )
 @click.option(
     "--published",
-    metavar="HOST:PORT",
+    metavar="HOST:PORT|@FILE",
     envvar="WIREKAFKA_PUBLISHED",
     show_envvar=True,
-    help="In a container: the address that clients of a published port are told.",
+    help="In a container: the address that clients of a published port are told; or @FILE, a file that will have it.",
 )
 @click.option("--data-dir", metavar="DIR", help="Keep topics and their records here; overrides log.dirs.")
 @click.option(
@@ -227,7 +227,7 @@ def _raise_file_limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
-def _run(config: BrokerConfig, stop: _Stop, published: Address | None, first_topics: list[FirstTopic]) -> int:
+def _run(config: BrokerConfig, stop: _Stop, published: Published | None, first_topics: list[FirstTopic]) -> int:
     """Runs the broker; returns the exit code."""
     import trio
 
@@ -270,7 +270,7 @@ def _message_of(cause: Exception) -> str:
     return str(cause)
 
 
-async def _serve(config: BrokerConfig, stop: _Stop, published: Address | None, first_topics: list[FirstTopic]) -> None:
+async def _serve(config: BrokerConfig, stop: _Stop, published: Published | None, first_topics: list[FirstTopic]) -> None:
     import structlog
     import trio
 

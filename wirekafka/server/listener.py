@@ -21,6 +21,7 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -62,6 +63,34 @@ class Address:
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+class PublishedFile:
+    """A file with the address of a published port, HOST:PORT.
+
+    An engine chooses a port when it starts the container. After that, whoever has started it copies the file into the container,
+    before the first client connects. The file is read for each connection through the port.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = Path(path)
+        self._is_missed = False
+
+    def read(self) -> Address | None:
+        """Returns the address; None, with one log line, if the file does not have one yet."""
+        try:
+            host, _, port = self._path.read_text().strip().rpartition(":")
+            found = Address(host.strip("[]"), int(port))
+        except (OSError, ValueError) as error:
+            if not self._is_missed:
+                log.warning("The file of --published has no address HOST:PORT", file=str(self._path), reason=str(error))
+            self._is_missed = True
+            return None
+        self._is_missed = False
+        return found
+
+
+Published = Address | PublishedFile
 
 
 def plain_host(host: str) -> str:
@@ -140,7 +169,12 @@ class BoundListener:
     __slots__ = ("_published", "_socket", "address", "name")
 
     def __init__(
-        self, listener: Listener, config: BrokerConfig, published: Address | None = None, *, shares_port: bool = False
+        self,
+        listener: Listener,
+        config: BrokerConfig,
+        published: Published | None = None,
+        *,
+        shares_port: bool = False,
     ) -> None:
         """Binds the address.
 
@@ -226,7 +260,9 @@ class BoundListener:
     def _reached(self, client_host: str, accepted: socket.socket) -> Address:
         """Returns the address at which a client reached the broker, as the client knows it."""
         if self._published is not None and is_through_published_port(client_host, read_routes()):
-            return self._published
+            published = self._published.read() if isinstance(self._published, PublishedFile) else self._published
+            if published is not None:
+                return published
         host, port = accepted.getsockname()[:2]
         return Address(plain_host(host), port)
 

@@ -23,7 +23,7 @@ from wirekafka.pending import Pending
 from wirekafka.server.dispatch import Dispatcher
 from wirekafka.server.drivers import EpollDriver
 from wirekafka.server.health import Health
-from wirekafka.server.listener import Address, BoundListener, ConnectionQuotas
+from wirekafka.server.listener import Address, BoundListener, ConnectionQuotas, Published
 from wirekafka.server.logging import is_logged
 from wirekafka.server.loop_lag import LoopLag
 from wirekafka.server.receive_buffers import MOST_HELD_BYTES
@@ -73,7 +73,7 @@ async def open_broker(
     config: BrokerConfig,
     clock: Clock | None = None,
     *,
-    published: Address | None = None,
+    published: Published | None = None,
     is_spare: bool = False,
     first_topics: Sequence[FirstTopic] = (),
 ) -> AsyncIterator[RunningBroker]:
@@ -119,7 +119,7 @@ async def open_broker(
 
 
 @asynccontextmanager
-async def _running_member(config: BrokerConfig, clock: Clock, published: Address | None) -> AsyncIterator[RunningBroker]:
+async def _running_member(config: BrokerConfig, clock: Clock, published: Published | None) -> AsyncIterator[RunningBroker]:
     """Runs a member of a cluster; see `open_broker`."""
     from wirekafka.server.membership import enter_cluster, take_part
 
@@ -164,7 +164,7 @@ async def _spare(
 
 @asynccontextmanager
 async def _running(
-    broker: Broker, published: Address | None, take_part: TakePart, *, shares_ports: bool = False
+    broker: Broker, published: Published | None, take_part: TakePart, *, shares_ports: bool = False
 ) -> AsyncIterator[RunningBroker]:
     """Serves clients, and closes the broker at the end."""
     config = broker.config
@@ -270,7 +270,7 @@ async def _stop_without_directories(broker: Broker, scope: trio.CancelScope) -> 
 
 
 @contextmanager
-def _bound(config: BrokerConfig, published: Address | None, *, shares_ports: bool) -> Iterator[list[BoundListener]]:
+def _bound(config: BrokerConfig, published: Published | None, *, shares_ports: bool) -> Iterator[list[BoundListener]]:
     """Binds the sockets of the listeners, which do not listen yet, and closes them at the end."""
     with ExitStack() as stack:
         listeners = [
@@ -331,7 +331,7 @@ def _meter_of(config: BrokerConfig) -> RequestMeter | None:
     return RequestMeter()
 
 
-def _say_what_clients_see(config: BrokerConfig, published: Address | None) -> None:
+def _say_what_clients_see(config: BrokerConfig, published: Published | None) -> None:
     """Logs the parts of `listeners` that are ignored, and advertised addresses that clients may be unable to use."""
     opened = config.listeners
     skipped = [str(each) for each in parse_listeners("listeners", config.items("listeners")) if each not in opened]

@@ -4,6 +4,7 @@
     open_embedded         the same inside a trio program
     EmbeddedCluster       several brokers and a ZooKeeper in a thread of your program
     open_cluster          the same inside a trio program
+    WirekafkaContainer    a broker in a container, for testcontainers
     data_plane            a broker without sockets; requests and responses pass the codec
     faulty_storage        a disk that crashes, tears a write, fills up or fails where a test says so
     remembering_storage   a disk that can build every state that a crash may leave
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from wirekafka.testing.advancing_clock import AdvancingClock
     from wirekafka.testing.async_broker import AsyncEmbeddedBroker, Snapshot, open_embedded
     from wirekafka.testing.cluster import open_cluster
+    from wirekafka.testing.containers import WirekafkaContainer
     from wirekafka.testing.embedded import EmbeddedBroker
     from wirekafka.testing.embedded_cluster import EmbeddedCluster
     from wirekafka.testing.faults import ActiveFault, FaultSpec
@@ -38,6 +40,7 @@ _HOMES = {
     "MemberView": "groups",
     "Snapshot": "async_broker",
     "StoredRecord": "stored_records",
+    "WirekafkaContainer": "containers",
     "open_cluster": "cluster",
     "open_embedded": "async_broker",
 }
@@ -53,6 +56,7 @@ __all__ = [
     "MemberView",
     "Snapshot",
     "StoredRecord",
+    "WirekafkaContainer",
     "open_cluster",
     "open_embedded",
 ]

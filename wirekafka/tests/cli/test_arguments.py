@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 import structlog.testing
 
-from wirekafka.cli.arguments import ArgumentError, Arguments, config_of, first_topics_of
+from wirekafka.cli.arguments import ArgumentError, Arguments, config_of, first_topics_of, published_address
 from wirekafka.config import BrokerConfig
+from wirekafka.server.listener import Address, PublishedFile
 
 
 @pytest.fixture
@@ -77,3 +78,8 @@ def test_topics_of_a_member_of_a_cluster_are_refused() -> None:
 def test_malformed_topics_are_refused_with_what_is_accepted() -> None:
     with pytest.raises(ArgumentError, match=r"--topics orders:x: accepted is NAME, NAME:PARTITIONS"):
         first_topics_of("payments,orders:x", BrokerConfig())
+
+
+def test_published_address_may_be_in_a_file() -> None:
+    assert isinstance(published_address("@/dev/shm/published"), PublishedFile)
+    assert published_address("localhost:19092") == Address("localhost", 19092)

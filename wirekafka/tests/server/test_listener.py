@@ -3,10 +3,11 @@ from __future__ import annotations
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
-import structlog
+import structlog.testing
 import trio
 import trio.lowlevel
 import trio.testing
@@ -14,7 +15,7 @@ import trio.testing
 from wirekafka.api.registry import Client
 from wirekafka.config import BrokerConfig, Listener
 from wirekafka.server import listener as module
-from wirekafka.server.listener import Address, BoundListener, ConnectionQuotas, ListenError, plain_host
+from wirekafka.server.listener import Address, BoundListener, ConnectionQuotas, ListenError, Published, PublishedFile, plain_host
 
 
 class Collector:
@@ -45,7 +46,7 @@ needs_ipv6 = pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6
 
 @asynccontextmanager
 async def listening(
-    host: str, *, published: Address | None = None, **settings: str
+    host: str, *, published: Published | None = None, **settings: str
 ) -> AsyncIterator[tuple[BoundListener, Collector, ConnectionQuotas]]:
     config = BrokerConfig({name.replace("_", "."): value for name, value in settings.items()})
     listener, driver, quotas = BoundListener(Listener("LAN", host, 0), config, published), Collector(), ConnectionQuotas(config)
@@ -260,3 +261,33 @@ def test_client_of_a_published_port_has_reached_the_published_address(
             await stream.aclose()
 
     trio.run(main)
+
+
+def test_client_of_a_published_port_is_told_what_the_file_has_when_it_connects(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(module, "is_through_published_port", lambda host, routes: True)
+    file = tmp_path / "published"
+
+    async def main() -> None:
+        async with listening("127.0.0.1", published=PublishedFile(str(file))) as (listener, driver, _):
+            own = (listener.address.host, listener.address.port)
+            for text, expected in (
+                (None, own),
+                ("", own),
+                ("localhost:", own),
+                ("localhost:32768\n", ("localhost", 32768)),
+                ("[::1]:32769", ("::1", 32769)),
+            ):
+                if text is not None:
+                    file.write_text(text)
+                count = len(driver.added)
+                stream = await trio.open_tcp_stream("127.0.0.1", listener.address.port)
+                await until_added(driver, count + 1)
+                client = driver.added[-1][1]
+                assert (client.local_host, client.local_port) == expected
+                await stream.aclose()
+
+    with structlog.testing.capture_logs() as logs:
+        trio.run(main)
+    assert [entry["file"] for entry in logs if "file" in entry] == [str(file)], "one line until the file has an address"
