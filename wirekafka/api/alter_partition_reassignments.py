@@ -36,8 +36,8 @@ from wirekafka.wire.types import Bool, Int16, Int32, Message, NullableString, St
 
 if TYPE_CHECKING:
     from wirekafka.broker import Broker
+    from wirekafka.controller.local_controller import LocalController
     from wirekafka.controller.reassignment import Outcomes
-    from wirekafka.controller.ruler import Ruler
 
 
 class ReassignablePartition(Message):
@@ -129,7 +129,7 @@ def _check(broker: Broker, name: str, wish: ReassignablePartition) -> None:
 
 
 def _reassignment_in_cluster(
-    broker: Broker, controller: Ruler, request: AlterPartitionReassignmentsRequest
+    broker: Broker, controller: LocalController, request: AlterPartitionReassignmentsRequest
 ) -> Work[Pending[Any]]:
     """Lets the controller of this broker begin reassignments. If a partition is named twice, the last entry counts."""
     from wirekafka.controller.reassignment import alter_reassignments

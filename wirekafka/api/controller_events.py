@@ -16,7 +16,7 @@ from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.pending import Pending
 
 if TYPE_CHECKING:
-    from wirekafka.controller.ruler import Event, Ruler
+    from wirekafka.controller.local_controller import Event, LocalController
     from wirekafka.membership.member import Member
 
 T = TypeVar("T")
@@ -32,36 +32,36 @@ def not_controller() -> KafkaError:
     return KafkaError(ErrorCode.NOT_CONTROLLER, "This is not the correct controller for this cluster.")
 
 
-def active_controller(member: Member) -> Ruler | None:
+def active_controller(member: Member) -> LocalController | None:
     """Returns the controller of this broker if it is the active one of the cluster."""
-    ruler = member.ruler
-    return ruler if ruler is not None and ruler.is_active else None
+    controller = member.local_controller
+    return controller if controller is not None and controller.is_active else None
 
 
-def require_controller(member: Member) -> Ruler:
+def require_controller(member: Member) -> LocalController:
     """Returns the controller of this broker.
 
     Raises:
         KafkaError: NOT_CONTROLLER, unless it is the active one.
     """
-    ruler = active_controller(member)
-    if ruler is None:
+    controller = active_controller(member)
+    if controller is None:
         raise not_controller()
-    return ruler
+    return controller
 
 
-def enter(ruler: Ruler, event: Event[T]) -> Pending[T | KafkaError]:
+def enter(controller: LocalController, event: Event[T]) -> Pending[T | KafkaError]:
     """Enters an event; returns a Pending of its result.
 
     The error NOT_CONTROLLER says that another broker has become the controller meanwhile.
     """
     reply: Pending[T | KafkaError] = Pending(on_abandon=lambda: remove())
-    remove = ruler.enter(event, reply.complete)
+    remove = controller.enter(event, reply.complete)
     return reply
 
 
 def enter_each(
-    ruler: Ruler, items: Sequence[A], event_of: Callable[[Sequence[A]], Event[list[R]]]
+    controller: LocalController, items: Sequence[A], event_of: Callable[[Sequence[A]], Event[list[R]]]
 ) -> Pending[list[R | KafkaError]]:
     """Enters events about many items, one after the other; returns a Pending of the results of all items.
 
@@ -70,14 +70,16 @@ def enter_each(
     Args:
         event_of: returns the event about some of the items. Its result has a result for each of them.
     """
-    return _Parts(ruler, items, event_of).begin()
+    return _Parts(controller, items, event_of).begin()
 
 
 class _Parts(Generic[A, R]):
     """Events in progress about many items."""
 
-    def __init__(self, ruler: Ruler, items: Sequence[A], event_of: Callable[[Sequence[A]], Event[list[R]]]) -> None:
-        self._ruler = ruler
+    def __init__(
+        self, controller: LocalController, items: Sequence[A], event_of: Callable[[Sequence[A]], Event[list[R]]]
+    ) -> None:
+        self._controller = controller
         self._items = items
         self._event_of = event_of
         self._results: list[R | KafkaError] = []
@@ -94,7 +96,7 @@ class _Parts(Generic[A, R]):
         if first == len(self._items):
             self._reply.complete(self._results)
             return
-        self._current = enter(self._ruler, self._event_of(self._items[first : first + ITEMS_AT_ONCE]))
+        self._current = enter(self._controller, self._event_of(self._items[first : first + ITEMS_AT_ONCE]))
         self._current.then(self._take)
 
     def _take(self, outcome: list[R] | KafkaError) -> None:

@@ -38,7 +38,7 @@ from wirekafka.wire.types import Bool, Int16, Int32, Message, NullableString, St
 if TYPE_CHECKING:
     from wirekafka.broker import Broker
     from wirekafka.controller.administration import Growth
-    from wirekafka.controller.ruler import Event
+    from wirekafka.controller.local_controller import Event
     from wirekafka.membership.member import Member
 
 

@@ -56,7 +56,7 @@ from wirekafka.wire.messages.create_topics import (
 if TYPE_CHECKING:
     from wirekafka.broker import Broker
     from wirekafka.controller.administration import CreatedTopic, NewTopic
-    from wirekafka.controller.ruler import Event
+    from wirekafka.controller.local_controller import Event
     from wirekafka.membership.member import Member
     from wirekafka.membership.topic_waits import Condition
 

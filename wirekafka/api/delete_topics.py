@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from wirekafka.broker import Broker
     from wirekafka.controller.administration import Deletion
     from wirekafka.controller.context import ControllerContext
+    from wirekafka.controller.local_controller import Event, LocalController
     from wirekafka.controller.requests import RequestBatch
-    from wirekafka.controller.ruler import Event, Ruler
     from wirekafka.controller.scripts import Script
     from wirekafka.membership.member import Member
 
@@ -170,7 +170,7 @@ def _failure(state: DeleteTopicState, error: KafkaError) -> DeletableTopicResult
 
 
 def _deletion_in_cluster(
-    broker: Broker, member: Member, controller: Ruler, call: Call[DeleteTopicsRequest], states: list[DeleteTopicState]
+    broker: Broker, member: Member, controller: LocalController, call: Call[DeleteTopicsRequest], states: list[DeleteTopicState]
 ) -> Work[Pending[Any]]:
     """Lets the controller of this broker delete the topics that the client may delete, and waits until they are deleted.
 
@@ -248,7 +248,7 @@ def _wait_for_deletion(
     return member.topic_waits.wait(dict.fromkeys(awaited, is_gone), request.timeout_ms, broker.clock).map(note)
 
 
-def _wait_for_names(broker: Broker, controller: Ruler, names: list[str], timeout_ms: int) -> Pending[None]:
+def _wait_for_names(broker: Broker, controller: LocalController, names: list[str], timeout_ms: int) -> Pending[None]:
     """Waits until topics with these names can be created again, for a limited time: clients often create them at once."""
     clock = broker.clock
     deadline_ms = clock.monotonic_ms() + min(timeout_ms, MOST_WAIT_FOR_NAMES_MS)

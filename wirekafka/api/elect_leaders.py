@@ -37,8 +37,8 @@ from wirekafka.wire.types import Int8, Int16, Int32, Message, NullableString, St
 if TYPE_CHECKING:
     from wirekafka.broker import Broker
     from wirekafka.controller.context import ControllerContext
+    from wirekafka.controller.local_controller import LocalController
     from wirekafka.controller.requests import RequestBatch
-    from wirekafka.controller.ruler import Ruler
     from wirekafka.controller.scripts import Script
     from wirekafka.membership.member import Member
     from wirekafka.membership.topic_waits import ExpectedLeaders
@@ -148,7 +148,7 @@ class _ElectionInCluster:
         self._election = election
         self._deadline_ms = broker.clock.monotonic_ms() + request.timeout_ms
 
-    def work(self, controller: Ruler) -> Work[Pending[Any]]:
+    def work(self, controller: LocalController) -> Work[Pending[Any]]:
         """Lets the controller elect leaders, and waits until this broker has heard of them."""
         names: list[TopicPartition] | None = None
         wanted = self._request.topic_partitions
@@ -159,7 +159,7 @@ class _ElectionInCluster:
 
     def _elect(self, context: ControllerContext, batch: RequestBatch, names: Iterable[TopicPartition] | None) -> Script[Outcomes]:
         from wirekafka.controller.elections import Election
-        from wirekafka.controller.preferred import elect_leaders as elect
+        from wirekafka.controller.requested_elections import elect_leaders as elect
         from wirekafka.controller.requests import SLICE
         from wirekafka.controller.scripts import PAUSE
 

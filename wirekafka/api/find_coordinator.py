@@ -133,7 +133,7 @@ def _leader(broker: Broker, member: Member, call: Call[FindCoordinatorRequest], 
             return _nobody(key, ErrorCode.INVALID_REQUEST, str(error))
     partition_count = member.image.partition_count(name)
     if partition_count is None:
-        member.controller.create_topics([name])
+        member.controller_requests.create_topics([name])
         return _nobody(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, f"the topic {name} is being created")
     state = member.image.find_partition(name, partition_for(key, partition_count))
     node = None if state is None else member.image.node(state.leader, call.client.listener)

@@ -30,7 +30,7 @@ from wirekafka.wire.types import Int16, Int32, Message, NullableString, String, 
 
 if TYPE_CHECKING:
     from wirekafka.broker import Broker
-    from wirekafka.controller.ruler import Ruler
+    from wirekafka.controller.local_controller import LocalController
     from wirekafka.zookeeper.layout.topics import ReplicaAssignment
 
 
@@ -78,7 +78,9 @@ def list_partition_reassignments(
     return ListPartitionReassignmentsResponse(error_message=None)
 
 
-def _list_in_cluster(broker: Broker, controller: Ruler, request: ListPartitionReassignmentsRequest) -> Work[Pending[Any]]:
+def _list_in_cluster(
+    broker: Broker, controller: LocalController, request: ListPartitionReassignmentsRequest
+) -> Work[Pending[Any]]:
     from wirekafka.controller.reassignment import list_reassignments
 
     names: list[TopicPartition] | None = None

@@ -193,7 +193,7 @@ def _in_cluster_by_name(
                 missing[name] = described[-1]
         yield
     if missing and _may_create(broker, call):
-        for name, code in member.controller.create_topics(missing).items():
+        for name, code in member.controller_requests.create_topics(missing).items():
             missing[name].error_code = code
     return described
 

@@ -42,7 +42,7 @@ from wirekafka.wire.types import Bool, Int8, Int16, Int32, Message, NullableStri
 
 if TYPE_CHECKING:
     from wirekafka.broker import Broker
-    from wirekafka.controller.ruler import Ruler
+    from wirekafka.controller.local_controller import LocalController
 
 
 class FeatureUpdateKey(Message):
@@ -107,13 +107,13 @@ def _success(updates: Sequence[FeatureUpdate]) -> UpdateFeaturesResponse:
 
 
 def _update_in_cluster(
-    broker: Broker, controller: Ruler, request: UpdateFeaturesRequest, updates: Sequence[FeatureUpdate]
+    broker: Broker, controller: LocalController, request: UpdateFeaturesRequest, updates: Sequence[FeatureUpdate]
 ) -> Pending[Any]:
     """Lets the controller of this broker change the levels, and waits until this broker follows them.
 
     Source: KafkaApis.handleUpdateFeatures, KafkaController.processFeatureUpdates.
     """
-    from wirekafka.controller import feature_updates
+    from wirekafka.controller import features
 
     def answer(outcome: int | KafkaError | None) -> UpdateFeaturesResponse | Pending[UpdateFeaturesResponse]:
         if isinstance(outcome, KafkaError):
@@ -126,7 +126,7 @@ def _update_in_cluster(
 
     changed = enter(
         controller,
-        lambda context, batch: feature_updates.update_features(context, updates, validate_only=request.validate_only),
+        lambda context, batch: features.update_features(context, updates, validate_only=request.validate_only),
     )
     return changed.map(answer)
 

@@ -78,7 +78,7 @@ class _Event:
 
 
 class Controller:
-    """The controller of one broker, which is active or competes. It is a `ruler.Ruler`.
+    """The controller of one broker, which is active or competes. It is a `local_controller.LocalController`.
 
     Args:
         client: the session with ZooKeeper in which the broker registers.

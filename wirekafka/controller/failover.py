@@ -20,12 +20,13 @@ from collections.abc import Iterator, Mapping
 
 import structlog
 
-from wirekafka.controller import deletion, preferred, reassignment
+from wirekafka.controller import deletion, reassignment
 from wirekafka.controller.brokers import read_brokers
 from wirekafka.controller.context import ControllerContext, StoredState
 from wirekafka.controller.features import set_up_features
 from wirekafka.controller.partition_states import elect_offline, stored_state
 from wirekafka.controller.replica_states import Replica, remove_from_isr, take_offline
+from wirekafka.controller.requested_elections import look_at_elections
 from wirekafka.controller.requests import SLICE, RequestBatch
 from wirekafka.controller.scripts import PAUSE, Script, in_slices
 from wirekafka.controller.settings import ControllerSettings
@@ -65,9 +66,6 @@ def read_cluster(
     children: Children = yield GetChildren(paths.TOPICS, watch=True)
     for topic in (yield from read_topics(context, children.names)):
         context.put_topic(topic)
-        for index, assignment in topic.assignments.items():
-            if reassignment.is_reassigning(assignment):
-                context.reassigning[TopicPartition(topic.name, index)] = None
         yield PAUSE
     yield from deletion.read_deletions(context, settings)
     restarted = yield from _read_states(context)
@@ -152,7 +150,7 @@ def take_over(
     yield from batch.send()
     yield from reassignment.take_over(context, batch)
     yield from deletion.resume(context, batch, list(context.deleting))
-    yield from preferred.look_at_elections(context, batch)
+    yield from look_at_elections(context, batch)
     yield from batch.send()
 
 

@@ -17,9 +17,9 @@ from wirekafka.controller.brokers import look_at_brokers, look_at_log_dir_events
 from wirekafka.controller.context import ControllerContext, LiveBroker
 from wirekafka.controller.deletion import look_at_deletions
 from wirekafka.controller.partition_states import read_states
-from wirekafka.controller.preferred import look_at_elections
 from wirekafka.controller.reassignment import look_at_reassignments
 from wirekafka.controller.replica_states import Replica
+from wirekafka.controller.requested_elections import look_at_elections
 from wirekafka.controller.requests import RequestBatch
 from wirekafka.controller.scripts import Script
 from wirekafka.controller.topics import look_at_partitions, look_at_topics

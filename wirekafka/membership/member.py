@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 
 import trio
 
-from wirekafka.controller.ruler import Ruler
+from wirekafka.controller.local_controller import LocalController
 from wirekafka.membership.configs import ClusterConfigs
-from wirekafka.membership.controller import Controller
+from wirekafka.membership.controller_requests import ControllerRequests
 from wirekafka.membership.peers import Peers
 from wirekafka.membership.registration import Registration
 from wirekafka.membership.topic_waits import TopicWaits
@@ -31,8 +31,8 @@ class Member:
         controller_queue: executes the requests of controllers, one after the other.
         peers: connects to the other brokers.
         leader_throttle: limits what this broker sends to followers that are not in sync.
-        controller: sends requests to the controller.
-        ruler: the controller that this broker is, or may become.
+        controller_requests: sends requests to the controller of the cluster.
+        local_controller: the controller that this broker is, or may become.
         topic_waits: the replies that wait for word of topics from the controller.
         has_brokers: is set after the first UpdateMetadata, which may have brokers only.
         has_image: is set after the first UpdateMetadata with partitions, which has the whole cluster.
@@ -45,9 +45,9 @@ class Member:
     replicas: ClusterReplicas
     controller_queue: ControllerQueue
     peers: Peers
-    controller: Controller
+    controller_requests: ControllerRequests
     leader_throttle: ReplicationThrottle
-    ruler: Ruler | None = None
+    local_controller: LocalController | None = None
     topic_waits: TopicWaits = field(init=False)
     has_brokers: trio.Event = field(default_factory=trio.Event)
     has_image: trio.Event = field(default_factory=trio.Event)

@@ -33,7 +33,7 @@ from wirekafka.log.directory import new_id, read_owner
 from wirekafka.log.storage import Storage
 from wirekafka.membership.cluster_id import join_cluster
 from wirekafka.membership.configs import ClusterConfigs
-from wirekafka.membership.controller import Controller
+from wirekafka.membership.controller_requests import ControllerRequests
 from wirekafka.membership.controller_watch import ControllerWatch
 from wirekafka.membership.directory_failures import DirectoryFailures
 from wirekafka.membership.feature_watch import FeatureWatch
@@ -57,8 +57,8 @@ from wirekafka.replication.replica_fetcher import ReplicaFetchers
 from wirekafka.replication.throttle import Rate, ReplicationThrottle, lists_replica
 from wirekafka.server.drivers import EpollDriver
 from wirekafka.server.listener import BoundListener
+from wirekafka.server.local_controller import compose_controller
 from wirekafka.server.peers import PeerConnections
-from wirekafka.server.ruling import compose_controller
 from wirekafka.zookeeper.kazoo_session import ZooKeeperUnreachableError, open_kazoo_session, split_connect
 from wirekafka.zookeeper.layout import paths
 from wirekafka.zookeeper.layout.content import MalformedZnodeError
@@ -189,14 +189,16 @@ def compose(
         fetch_timeout_ms=config.integer("replica.socket.timeout.ms"),
         most_fetched_bytes=config.integer("replica.fetch.response.max.bytes") + config.integer("socket.request.max.bytes"),
     )
-    controller = Controller(config, image, peers, clock, node_id=broker.node_id, broker_epoch=lambda: registration.broker_epoch)
-    replicas = _replicas_of(broker, cluster, registration, peers, controller)
+    requests = ControllerRequests(
+        config, image, peers, clock, node_id=broker.node_id, broker_epoch=lambda: registration.broker_epoch
+    )
+    replicas = _replicas_of(broker, cluster, registration, peers, requests)
     throttle = _throttle_of(broker, cluster, "leader")
     queue = ControllerQueue(broker.slices)
-    ruler = compose_controller(broker, cluster.zookeeper.client, cluster.configs, registration, connections)
-    member = Member(broker.node_id, registration, cluster.configs, image, replicas, queue, peers, controller, throttle, ruler)
+    controller = compose_controller(broker, cluster.zookeeper.client, cluster.configs, registration, connections)
+    member = Member(broker.node_id, registration, cluster.configs, image, replicas, queue, peers, requests, throttle, controller)
     broker.member = member
-    broker.producer_ids = _producer_ids_of(broker, cluster, controller, nursery)
+    broker.producer_ids = _producer_ids_of(broker, cluster, requests, nursery)
     verifies_transactions = RELEASES.index(config.inter_broker_release) >= RELEASES.index("3.5")
     is_hosted = partial(_is_hosted, cluster.topics)
     broker.join_cluster(
@@ -206,7 +208,7 @@ def compose(
             peers,
             is_hosted=is_hosted,
             verifies_transactions=verifies_transactions,
-            create_topic=lambda name: controller.create_topics([name]),
+            create_topic=lambda name: requests.create_topics([name]),
         )
     )
     return member
@@ -217,17 +219,17 @@ def _is_hosted(topics: MemberTopics, name: TopicPartition) -> bool:
     return partition is not None and not partition.is_offline
 
 
-def _producer_ids_of(broker: Broker, cluster: Cluster, controller: Controller, nursery: trio.Nursery) -> ProducerIdBlocks:
+def _producer_ids_of(broker: Broker, cluster: Cluster, requests: ControllerRequests, nursery: trio.Nursery) -> ProducerIdBlocks:
     """Returns the source of producer ids: the controller, or ZooKeeper in a cluster with brokers before 3.0 (KIP-730)."""
     if RELEASES.index(broker.config.inter_broker_release) >= RELEASES.index("3.0"):
-        return controller.producer_ids
+        return requests.producer_ids
     blocks = ZooKeeperBlocks(cluster.zookeeper, node_id=broker.node_id)
     nursery.start_soon(keep, blocks.run)
     return ProducerIdBlocks(blocks.request, broker.clock)
 
 
 def _replicas_of(
-    broker: Broker, cluster: Cluster, registration: Registration, peers: Peers, controller: Controller
+    broker: Broker, cluster: Cluster, registration: Registration, peers: Peers, requests: ControllerRequests
 ) -> ClusterReplicas:
     config, image = broker.config, cluster.image
     settings = FetcherSettings(
@@ -258,7 +260,7 @@ def _replicas_of(
         fetchers,
         broker.slices,
         node_id=broker.node_id,
-        propose=controller.alter_partition.propose,
+        propose=requests.alter_partition.propose,
         live_brokers=live_brokers,
         configs=cluster.configs,
         leader_replicas=broker.leader_replicas,
@@ -334,7 +336,7 @@ async def take_part(
             tasks.start_soon(keep, cluster.configs.run)
             tasks.start_soon(keep, cluster.features.run)
             tasks.start_soon(keep, partial(follow_untold, cluster.zookeeper, cluster.image))
-            tasks.start_soon(keep, ControllerWatch(cluster.zookeeper, member.controller.set_controller).run)
+            tasks.start_soon(keep, ControllerWatch(cluster.zookeeper, member.controller_requests.set_controller).run)
             with _zookeeper_errors():
                 await member.registration.register()
             listen()
@@ -348,13 +350,13 @@ async def take_part(
             finally:
                 await _hand_over(broker, member, nursery)
     finally:
-        if member.ruler is not None:
-            member.ruler.close()
+        if member.local_controller is not None:
+            member.local_controller.close()
         # Now, and not after the logs are flushed: the other brokers elect the next controller, and forget this broker.
         cluster.zookeeper.client.close()
         member.replicas.close()
         broker.leave_cluster()
-        member.controller.close()
+        member.controller_requests.close()
 
 
 @asynccontextmanager
@@ -384,10 +386,10 @@ async def _hand_over(broker: Broker, member: Member, nursery: trio.Nursery) -> N
     if broker.config.boolean("controlled.shutdown.enable"):
         with trio.CancelScope(shield=True) as farewell:
             nursery.start_soon(_end_without_directories, broker, farewell)
-            await member.controller.controlled_shutdown(broker.node_id, member.broker_epoch)
-            if member.ruler is not None:
+            await member.controller_requests.controlled_shutdown(broker.node_id, member.broker_epoch)
+            if member.local_controller is not None:
                 with trio.move_on_after(MOST_WAIT_FOR_REPLICAS_S):
-                    while not member.ruler.is_idle:  # noqa: ASYNC110 - it gives no event
+                    while not member.local_controller.is_idle:  # noqa: ASYNC110 - it gives no event
                         await trio.sleep(LOOK_S)
 
 

@@ -11,8 +11,8 @@ from typing import Any
 
 from wirekafka.controller.context import ControllerContext
 from wirekafka.controller.elections import Election
-from wirekafka.controller.preferred import elect_leaders
 from wirekafka.controller.reassignment import alter_reassignments, is_reassigning
+from wirekafka.controller.requested_elections import elect_leaders
 from wirekafka.controller.requests import RequestBatch
 from wirekafka.controller.scripts import Script
 from wirekafka.names import TopicPartition

@@ -129,7 +129,7 @@ class BrokerMetrics:
                 sum(each.offline_reason is not None for each in broker.logs.directories),
             ),
         ]
-        is_controller = member is None or (member.ruler is not None and member.ruler.is_active)
+        is_controller = member is None or (member.local_controller is not None and member.local_controller.is_active)
         metrics.append(
             gauge("wirekafka_active_controller", "1 if this broker is the controller, otherwise 0.", int(is_controller))
         )

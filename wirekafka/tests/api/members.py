@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import trio
 
-from wirekafka.controller.ruler import Ruler
+from wirekafka.controller.local_controller import LocalController
 from wirekafka.errors import ErrorCode
 from wirekafka.membership.topic_waits import TopicWaits
 from wirekafka.metadata.image import ClusterImage
@@ -56,8 +56,8 @@ class JoinedMember:
         self.controller_queue = ControllerQueue(broker.slices)
         self.asked: list[str] = []
         self.refused: ErrorCode | None = None
-        self.controller = SimpleNamespace(create_topics=self._create_topics)
-        self.ruler: Ruler | None = None
+        self.controller_requests = SimpleNamespace(create_topics=self._create_topics)
+        self.local_controller: LocalController | None = None
         self.topic_waits = TopicWaits(self.image)
         self.configs = SimpleNamespace(read=self._read)
         self.stored: dict[str, dict[str, str]] | None = {}

@@ -42,7 +42,7 @@ class RulingBroker:
         self.own.peers.answer = self._answer
         self.cluster.start()
         self.events = 0
-        self.member.ruler = cast(Any, self)
+        self.member.local_controller = cast(Any, self)
         self.stage = self.cluster.stage
 
     @property

@@ -733,7 +733,7 @@ def test_controller_that_was_deposed_meanwhile_says_so(tmp_path: Path, request_:
         broker.ask(creation(new()), 7)
         before = broker.stored_topic("flights")
         broker.own.controller.resign("the test says so")
-        broker.member.ruler = cast(Any, Believing(broker))
+        broker.member.local_controller = cast(Any, Believing(broker))
         found = {code for code in codes_of(broker.ask(request_, version)) if code}
         assert found == {ErrorCode.NOT_CONTROLLER}
         assert broker.stored_topic("flights") == before
@@ -744,7 +744,7 @@ def test_controller_that_was_deposed_meanwhile_says_so(tmp_path: Path, request_:
 def test_controller_that_was_deposed_meanwhile_shuts_no_broker_down(tmp_path: Path) -> None:
     def test(broker: RulingBroker) -> None:
         broker.own.controller.resign("the test says so")
-        broker.member.ruler = cast(Any, Believing(broker))
+        broker.member.local_controller = cast(Any, Believing(broker))
         assert broker.ask(ControlledShutdownRequest(broker_id=2), 3).error_code == ErrorCode.STALE_CONTROLLER_EPOCH
 
     play(test, tmp_path)

@@ -21,8 +21,8 @@ from wirekafka.controller.alter_partition import alter_partition
 from wirekafka.controller.controlled_shutdown import shut_down
 from wirekafka.controller.controller import Controller
 from wirekafka.controller.elections import Election
-from wirekafka.controller.preferred import elect_leaders
 from wirekafka.controller.reassignment import alter_reassignments
+from wirekafka.controller.requested_elections import elect_leaders
 from wirekafka.controller.settings import AutoRebalance, ControllerSettings
 from wirekafka.errors import ErrorCode
 from wirekafka.names import TopicPartition

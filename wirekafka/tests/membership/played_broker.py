@@ -11,7 +11,7 @@ import trio.testing
 
 from wirekafka.clock import Clock
 from wirekafka.config import BrokerConfig
-from wirekafka.membership.controller import Controller
+from wirekafka.membership.controller_requests import ControllerRequests
 from wirekafka.membership.peers import Peers
 from wirekafka.metadata.image import ClusterImage, Endpoint, LiveBroker
 from wirekafka.server.drivers import EpollDriver
@@ -120,7 +120,7 @@ class Stage:
         self.mock_clock = mock_clock
         connections = PeerConnections(driver, clock, Slices(clock), nursery)
         self.peers = Peers(NODE_ID, self.image, connections.open, listener_name=LISTENER)
-        self.controller = Controller(
+        self.controller = ControllerRequests(
             self.config, self.image, self.peers, clock, node_id=NODE_ID, broker_epoch=lambda: self.broker_epoch
         )
         self._nursery = nursery

@@ -18,7 +18,7 @@ import trio.testing
 
 from wirekafka.config import BrokerConfig, ConfigError
 from wirekafka.errors import ErrorCode, KafkaError
-from wirekafka.membership.controller import Controller
+from wirekafka.membership.controller_requests import ControllerRequests
 from wirekafka.membership.retrying_client import RetryingClient
 from wirekafka.server.membership import wait_for_image
 from wirekafka.server.running import open_broker
@@ -92,7 +92,7 @@ def test_controlled_shutdown_ends_if_all_data_directories_fail(tmp_path: Path, m
             has_begun.set()
             await trio.sleep_forever()
 
-        monkeypatch.setattr(Controller, "controlled_shutdown", hang)
+        monkeypatch.setattr(ControllerRequests, "controlled_shutdown", hang)
 
         async def serve() -> None:
             with pytest.raises(KafkaError, match="all data directories have failed"):

@@ -121,7 +121,7 @@ def test_member_tells_the_cluster_and_its_own_replicas(tmp_path: Path) -> None:
         member.tell(topic("flights", 1, 2, -1))
         member.host(caller, id_of("flights"), "flights", 0)
         member.host(caller, id_of("flights"), "flights", 1, leader=2)
-        member.ruler = SimpleNamespace(is_active=True)
+        member.local_controller = SimpleNamespace(is_active=True)
         member.replicas.isr_changes = changes = IsrChanges()
         changes.note(frozenset({1, 2}), frozenset({1}))
         leader = caller.broker.topics.find_partition("flights", 0)

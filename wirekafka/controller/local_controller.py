@@ -1,4 +1,8 @@
-"""The controller of this broker as the handlers of requests see it."""
+"""The controller of this broker as the handlers of requests see it: the port through which they give it events.
+
+`controller.py` implements the port. A handler asks `is_active` first, because another broker may be the controller. The requests
+to that other broker are in `membership/controller_requests.py`.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +20,8 @@ Event = Callable[[ControllerContext, RequestBatch], Script[T]]
 """Makes the script of an event. Its arguments are what the controller knows, and the requests that are sent after the script."""
 
 
-class Ruler(Protocol):
-    """Handles events if this broker is the active controller; `wirekafka.controller.controller.Controller`."""
+class LocalController(Protocol):
+    """The controller of this broker, which handles events if it is the active one; `controller.Controller` implements it."""
 
     @property
     def is_active(self) -> bool:

@@ -1,4 +1,4 @@
-"""The controller of the cluster, as a member uses it.
+"""The requests of a broker to the controller of the cluster, whichever broker that is.
 
 How it works: the broker learns the id of the controller from the znode /controller and from UpdateMetadata, and uses the newest
 one. AlterPartition has a `ControllerChannel` of its own, so that a request that the controller answers late, such as a
@@ -31,8 +31,8 @@ Q = TypeVar("Q", bound=Message)
 A = TypeVar("A", bound=Message)
 
 
-class Controller:
-    """The controller of the cluster, and the requests of this broker to it.
+class ControllerRequests:
+    """The requests of this broker to the controller of the cluster.
 
     Attributes:
         broker_id: the broker that is the controller; None if it is unknown.

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from wirekafka.controller.feature_updates import update_features
+from wirekafka.controller.features import update_features
 from wirekafka.controller.writes import DeposedError
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.metadata.features import FeatureUpdate, UpgradeType

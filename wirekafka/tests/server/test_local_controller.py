@@ -13,7 +13,7 @@ from wirekafka.config.endpoints import Listener
 from wirekafka.membership.member import Member
 from wirekafka.metadata.image import PartitionImage
 from wirekafka.names import new_topic_id
-from wirekafka.server.ruling import address_of, newest_registration
+from wirekafka.server.local_controller import address_of, newest_registration
 from wirekafka.server.running import open_broker
 from wirekafka.tests.controller import controllers
 from wirekafka.tests.controller.stage import a_registration
@@ -78,7 +78,11 @@ class Cluster:
 
     @property
     def active(self) -> list[int]:
-        return [node_id for node_id, member in self.members.items() if member.ruler is not None and member.ruler.is_active]
+        return [
+            node_id
+            for node_id, member in self.members.items()
+            if member.local_controller is not None and member.local_controller.is_active
+        ]
 
 
 async def until(condition: Callable[[], object]) -> None:

@@ -8,7 +8,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from wirekafka.controller.elections import Election
-from wirekafka.controller.preferred import MOST_LOGGED, elect_leaders, look_at_elections
+from wirekafka.controller.requested_elections import MOST_LOGGED, elect_leaders, look_at_elections
 from wirekafka.controller.writes import DeposedError
 from wirekafka.errors import ErrorCode
 from wirekafka.names import TopicPartition
