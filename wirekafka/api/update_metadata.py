@@ -16,6 +16,8 @@ Differs from Apache Kafka:
     A request that arrives after a newer one of the same controller is refused. Apache Kafka executes requests in the order of
     their arrival.
     After a new registration of this broker, the topics that the first request with partitions does not name are removed.
+    A request with more than 10,000 endpoints of brokers gets INVALID_REQUEST, and partitions with more than 32,767 replicas are
+    ignored.
     A large request is executed in steps, so for some milliseconds clients may see some of its topics and not others.
 
 Source: KafkaApis.handleUpdateMetadataRequest, ReplicaManager.maybeUpdateMetadataCache of Apache Kafka 3.9.
@@ -44,8 +46,8 @@ def update_metadata(
     """Takes one UpdateMetadata request into the image of the cluster, once the former requests of controllers have ended.
 
     Raises:
-        KafkaError: CLUSTER_AUTHORIZATION_FAILED, STALE_BROKER_EPOCH, STALE_CONTROLLER_EPOCH; UNSUPPORTED_VERSION without a
-            cluster.
+        KafkaError: CLUSTER_AUTHORIZATION_FAILED, INVALID_REQUEST, STALE_BROKER_EPOCH, STALE_CONTROLLER_EPOCH;
+            UNSUPPORTED_VERSION without a cluster.
     """
     call.authorize(Operation.CLUSTER_ACTION, CLUSTER)
     member = broker.member

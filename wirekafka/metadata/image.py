@@ -11,8 +11,11 @@ Rules of this file:
     The first request with partitions after a registration of this broker names all partitions. Topics that it does not name were
     deleted while this broker had no session.
 
-Differs from Apache Kafka: a broker of Apache Kafka whose session has expired keeps the topics that were deleted meanwhile, until
-it is restarted. Clients that ask it see them, and a transaction with such a topic never ends.
+Differs from Apache Kafka:
+    A broker of Apache Kafka whose session has expired keeps the topics that were deleted meanwhile, until it is restarted.
+    Clients that ask it see them, and a transaction with such a topic never ends.
+    A request with more than 10,000 endpoints of brokers is refused, and partitions with more than 32,767 replicas are ignored.
+    Each client would get them in each response.
 
 Source: kafka.server.metadata.ZkMetadataCache, kafka.controller.KafkaController (onBrokerStartup) of Apache Kafka 3.9.
 """
@@ -50,6 +53,15 @@ PARTITIONS_AT_ONCE = 200
 MOST_UNTOLD = 1000
 """The index of a partition may be this far above the number of the topic's known partitions. UpdateMetadata leaves out the
 partitions between them, because they have never had a leader."""
+
+MOST_REPLICAS = 32_767
+"""The most replicas that a partition may have: a topic is created with a 16-bit number of them. One step takes all of them."""
+
+MOST_ENDPOINTS = 10_000
+"""The most endpoints of all brokers together. Every response to Metadata has all brokers, and is made in one step (12 ms)."""
+
+MOST_NAMED = 10
+"""The most partitions that a line of the log names."""
 
 SECURITY_PROTOCOLS = {0: "PLAINTEXT", 1: "SSL", 2: "SASL_PLAINTEXT", 3: "SASL_SSL"}
 """Kafka's security protocols, by number. Before version 3 of UpdateMetadata, they are the names of the listeners too."""
@@ -170,9 +182,11 @@ class ClusterImage:
         taken.
 
         Raises:
-            KafkaError: STALE_CONTROLLER_EPOCH if a newer controller has sent a request, before this one or meanwhile.
+            KafkaError: STALE_CONTROLLER_EPOCH if a newer controller has sent a request, before this one or meanwhile;
+                INVALID_REQUEST if the brokers have more than `MOST_ENDPOINTS` endpoints.
         """
         self._check_epoch(request)
+        _check_brokers(request.live_brokers)
         self.controller_epoch = request.controller_epoch
         brokers = yield from _live_brokers(request.live_brokers)
         ungrouped = yield from _grouped(request.ungrouped_partition_states)
@@ -182,7 +196,7 @@ class ClusterImage:
         try:
             for topic_state in chain(request.topic_states, ungrouped):
                 named.add(topic_state.topic_name)
-                taken = yield from _partition_images(topic_state.partition_states)
+                taken = yield from _partition_images(topic_state)
                 yield from self._prepare(topic_state.topic_name, topic_state.topic_id, taken)
                 self._check_epoch(request)
                 self._take_partitions(topic_state.topic_name, topic_state.topic_id, taken)
@@ -359,6 +373,19 @@ def _credible(topic: TopicImage, taken: dict[int, PartitionImage]) -> dict[int, 
     return {index: state for index, state in taken.items() if 0 <= index < end}
 
 
+def _check_brokers(brokers: Sequence[UpdateMetadataBroker]) -> None:
+    """Raises if there are more brokers, or more endpoints of them, than a cluster can have.
+
+    Raises:
+        KafkaError: INVALID_REQUEST.
+    """
+    count = len(brokers)
+    if count <= MOST_ENDPOINTS:
+        count = max(count, sum(len(broker.endpoints) for broker in brokers))
+    if count > MOST_ENDPOINTS:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"a cluster has at most {MOST_ENDPOINTS} endpoints, not {count}")
+
+
 def _live_brokers(brokers: Iterable[UpdateMetadataBroker]) -> Work[dict[int, LiveBroker]]:
     """Returns the brokers of a request, by id."""
     live = {}
@@ -393,12 +420,25 @@ def _live_broker(broker: UpdateMetadataBroker) -> LiveBroker:
     return LiveBroker(broker.id, endpoints, broker.rack or None)
 
 
-def _partition_images(states: Iterable[UpdateMetadataPartitionState]) -> Work[dict[int, PartitionImage]]:
+def _partition_images(topic: UpdateMetadataTopicState) -> Work[dict[int, PartitionImage]]:
+    """Returns the partitions of a topic in a request, by index, without those that have more than `MOST_REPLICAS` replicas."""
     taken = {}
-    for number, state in enumerate(states, 1):
-        taken[state.partition_index] = _partition_image(state)
-        if number % PARTITIONS_AT_ONCE == 0:
+    overlong: list[int] = []
+    for number, state in enumerate(topic.partition_states, 1):
+        most = max(len(state.replicas), len(state.isr), len(state.offline_replicas))
+        if most > MOST_REPLICAS:
+            overlong.append(state.partition_index)
+        else:
+            taken[state.partition_index] = _partition_image(state)
+        if number % PARTITIONS_AT_ONCE == 0 or most > PARTITIONS_AT_ONCE:
             yield
+    if overlong:
+        log.warning(
+            "A request names more replicas than a partition can have; the partitions are ignored",
+            topic=topic.topic_name,
+            count=len(overlong),
+            first=overlong[:MOST_NAMED],
+        )
     return taken
 
 

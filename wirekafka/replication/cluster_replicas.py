@@ -39,6 +39,7 @@ import structlog
 
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.faults import isolate, log_once
+from wirekafka.metadata.image import MOST_REPLICAS
 from wirekafka.metadata.topic_names import check_topic_name, is_valid_topic_name
 from wirekafka.names import ZERO_TOPIC_ID, TopicPartition
 from wirekafka.pending import Pending, Work
@@ -72,9 +73,6 @@ log = structlog.get_logger(__name__)
 
 MOST_NAMED = 10
 """The most partitions that a line of the log names."""
-
-MOST_REPLICAS = 32_767
-"""The most replicas that a partition may have: a topic is created with a 16-bit number of them. One step takes all of them."""
 
 LAG_FAILURE = "The lag of followers could not be checked"
 BROKERS_FAILURE = "The death of a broker could not be taken into account"

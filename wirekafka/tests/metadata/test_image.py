@@ -8,6 +8,8 @@ import pytest
 
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.metadata.image import (
+    MOST_ENDPOINTS,
+    MOST_REPLICAS,
     MOST_UNTOLD,
     PARTITIONS_AT_ONCE,
     ClusterImage,
@@ -90,6 +92,36 @@ def test_request_names_only_the_partitions_that_changed() -> None:
 def test_index_that_the_topic_cannot_have_is_ignored() -> None:
     image = updated(request(state(0), state(MOST_UNTOLD + 2), state(-1), state(2**31 - 1)))
     assert [*image.topics["flights"].partitions] == [0, MOST_UNTOLD + 2]
+
+
+@pytest.mark.parametrize("field", ["isr", "replicas", "offline_replicas"])
+def test_partition_with_more_replicas_than_a_partition_can_have_is_ignored(field: str) -> None:
+    overlong, longest = state(0), state(1)
+    setattr(overlong, field, [1] * (MOST_REPLICAS + 1))
+    setattr(longest, field, [1] * MOST_REPLICAS)
+    assert [*updated(request(overlong, longest)).topics["flights"].partitions] == [1]
+
+
+def test_partitions_with_many_replicas_are_read_in_a_step_each() -> None:
+    states = [state(index, isr=range(PARTITIONS_AT_ONCE + 1)) for index in range(5)]
+    assert sum(1 for _ in ClusterImage().update(request(*states))) == 5 + 1
+
+
+@pytest.mark.parametrize(
+    "brokers",
+    [
+        [broker(number) for number in range(MOST_ENDPOINTS + 1)],
+        [UpdateMetadataBroker(id=number) for number in range(MOST_ENDPOINTS + 1)],
+        [broker(1, *map(str, range(MOST_ENDPOINTS))), broker(2)],
+    ],
+    ids=["brokers", "brokers without endpoints", "endpoints"],
+)
+def test_request_with_more_brokers_than_a_cluster_can_have_changes_nothing(brokers: list[UpdateMetadataBroker]) -> None:
+    image = updated(request(brokers=[broker(1)]))
+    with pytest.raises(KafkaError) as error:
+        finish(image.update(request(state(0), brokers=brokers, epoch=2)))
+    assert error.value.code is ErrorCode.INVALID_REQUEST
+    assert ([*image.brokers], [*image.topics], image.controller_epoch) == ([1], [], 1)
 
 
 def test_request_without_a_broker_ends_that_broker() -> None:

@@ -18,9 +18,10 @@ from wirekafka.config import BrokerConfig, LogConfig
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.log.manager import LogManager
 from wirekafka.log.storage import Storage
+from wirekafka.metadata.image import MOST_REPLICAS
 from wirekafka.names import ZERO_TOPIC_ID, TopicPartition
 from wirekafka.pending import Pending, Work, finish
-from wirekafka.replication.cluster_replicas import LAG_FAILURE, MOST_REPLICAS, ClusterReplicas
+from wirekafka.replication.cluster_replicas import LAG_FAILURE, ClusterReplicas
 from wirekafka.replication.controller_requests import FULL, STATES_AT_ONCE, is_broker_epoch_stale
 from wirekafka.replication.fetcher import FetcherSettings
 from wirekafka.replication.leader_replica import LeaderReplica, ReplicaFetch
