@@ -12,11 +12,12 @@ import select
 import signal
 import sys
 import time
-from contextlib import AbstractAsyncContextManager, nullcontext, suppress
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import click
 
@@ -30,7 +31,8 @@ if TYPE_CHECKING:
 
     from wirekafka.config import BrokerConfig
     from wirekafka.server.first_topics import FirstTopic
-    from wirekafka.server.listener import Address, Published
+    from wirekafka.server.listener import Published
+    from wirekafka.server.running import RunningBroker
 
 COULD_NOT_RUN = 1
 ASKED_WRONG = 2
@@ -105,6 +107,20 @@ class _Later(ModuleType):
     help="Create these topics unless they exist: NAME[:PARTITIONS[:compact|delete]], separated by commas.",
 )
 @click.option(
+    "--control-port",
+    metavar="PORT",
+    type=click.IntRange(0, 65535),
+    envvar="WIREKAFKA_CONTROL_PORT",
+    show_envvar=True,
+    help="For tests: let programs of this machine control the broker over HTTP on this port of 127.0.0.1; 0 lets the kernel "
+    "choose. They can inject faults and move its time.",
+)
+@click.option(
+    "--temporary",
+    is_flag=True,
+    help="For tests: keep the data in a temporary directory, and remove it at the end; overrides log.dirs.",
+)
+@click.option(
     "--log-level",
     type=click.Choice(["debug", "info", "warning", "error"]),
     default="info",
@@ -127,6 +143,8 @@ def serve(
     settings: tuple[str, ...],
     reads_environment: bool,
     topics: str | None,
+    control_port: int | None,
+    temporary: bool,
     log_level: str,
     log_format: str,
 ) -> None:
@@ -161,9 +179,32 @@ def serve(
         _fail(str(error), ASKED_WRONG)
     except OSError as error:
         _fail(f"Cannot read {properties}: {error.strerror}", ASKED_WRONG)
-    if not (_has_working_directory() or all(map(os.path.isabs, config.log_dirs))):
+    if temporary and config.is_member:
+        _fail("--temporary: the data of a member of a cluster is not temporary", ASKED_WRONG)
+    if not (temporary or _has_working_directory() or all(map(os.path.isabs, config.log_dirs))):
         _fail("The working directory was deleted: change to another one, or give --data-dir an absolute path", COULD_NOT_RUN)
-    sys.exit(_run(config, stop, address, first_topics))
+    sys.exit(_run(config, stop, _Start(address, first_topics, control_port, temporary)))
+
+
+class _Start(NamedTuple):
+    """How a broker is started, apart from its settings.
+
+    Attributes:
+        published: the address that clients of a published port are told.
+        first_topics: are created unless they exist.
+        control_port: None for a broker without a control port.
+        is_temporary: the data is removed at the end.
+    """
+
+    published: Published | None
+    first_topics: list[FirstTopic]
+    control_port: int | None
+    is_temporary: bool
+
+    @property
+    def is_for_tests(self) -> bool:
+        """Whether the broker can do more than one that is not for tests."""
+        return self.control_port is not None or self.is_temporary
 
 
 class _Stop:
@@ -227,7 +268,7 @@ def _raise_file_limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
-def _run(config: BrokerConfig, stop: _Stop, published: Published | None, first_topics: list[FirstTopic]) -> int:
+def _run(config: BrokerConfig, stop: _Stop, start: _Start) -> int:
     """Runs the broker; returns the exit code."""
     import trio
 
@@ -239,7 +280,7 @@ def _run(config: BrokerConfig, stop: _Stop, published: Published | None, first_t
 
     _raise_file_limit()
     try:
-        trio.run(_serve, config, stop, published, first_topics)
+        trio.run(_serve, config, stop, start, clock=_clock(start))
     except BaseException as error:
         cause = only_cause(error)
         if isinstance(cause, ConfigError):
@@ -270,28 +311,57 @@ def _message_of(cause: Exception) -> str:
     return str(cause)
 
 
-async def _serve(config: BrokerConfig, stop: _Stop, published: Published | None, first_topics: list[FirstTopic]) -> None:
+def _clock(start: _Start) -> trio.abc.Clock | None:
+    """Returns the clock of the loop; None for that of the machine."""
+    if start.control_port is None:
+        return None
+    from wirekafka.testing.advancing_clock import AdvancingClock
+
+    return AdvancingClock()
+
+
+async def _serve(config: BrokerConfig, stop: _Stop, start: _Start) -> None:
     import structlog
     import trio
-
-    from wirekafka.server.running import open_broker
 
     log = structlog.get_logger(__name__)
     with trio.CancelScope() as scope:
         stop.cancels(scope, trio.lowlevel.current_trio_token())
-        async with open_broker(config, published=published, first_topics=first_topics) as running:
+        async with _opened(config, start) as (running, control_url):
             gc.freeze()
             gc.set_threshold(*COLLECTION_THRESHOLDS)
             running.lag.collections.freezes = True
             sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
             gc.enable()
-            print(_ready_line(running.addresses, config.log_dirs), flush=True)
+            print(_ready_line(running, control_url), flush=True)
             async with _service_manager():
                 try:
                     await trio.sleep_forever()
                 finally:
                     log.info("Stopping")
     log.info("Stopped")
+
+
+@asynccontextmanager
+async def _opened(config: BrokerConfig, start: _Start) -> AsyncIterator[tuple[RunningBroker, str | None]]:
+    """Runs the broker; the block has it and the URL of its control port."""
+    if start.is_for_tests:
+        from wirekafka.testing.control.process import open_for_tests
+
+        opened = open_for_tests(
+            config,
+            start.published,
+            start.first_topics,
+            control_port=start.control_port,
+            is_temporary=start.is_temporary,
+        )
+        async with opened as process:
+            yield process.running, process.control_url
+        return
+    from wirekafka.server.running import open_broker
+
+    async with open_broker(config, published=start.published, first_topics=start.first_topics) as running:
+        yield running, None
 
 
 def _service_manager() -> AbstractAsyncContextManager[None]:
@@ -303,10 +373,11 @@ def _service_manager() -> AbstractAsyncContextManager[None]:
     return service_manager()
 
 
-def _ready_line(addresses: list[Address], folders: list[str]) -> str:
-    where = ", ".join(map(str, addresses))
-    data = ", ".join(map(os.path.abspath, folders))
-    return f"wirekafka {__version__} ready on {where}, data in {data} ({_seconds_up():.2f} s)"
+def _ready_line(running: RunningBroker, control_url: str | None) -> str:
+    where = ", ".join(map(str, running.addresses))
+    data = ", ".join(map(os.path.abspath, running.broker.config.log_dirs))
+    control = "" if control_url is None else f", control on {control_url}"
+    return f"wirekafka {__version__} ready on {where}, data in {data}{control} ({_seconds_up():.2f} s)"
 
 
 def _seconds_up() -> float:

@@ -23,7 +23,8 @@ import trio
 
 from wirekafka.broker import Broker
 from wirekafka.errors import ErrorCode, KafkaError
-from wirekafka.server.running import only_cause
+from wirekafka.server.listener import Published
+from wirekafka.server.running import RunningBroker, only_cause
 from wirekafka.testing.advancing_clock import AdvancingClock
 from wirekafka.testing.faults import ActiveFault, FaultInjector, FaultSpec
 from wirekafka.testing.generations import Generation, Generations
@@ -41,8 +42,20 @@ TIMEOUT_SECONDS = 10.0
 LOOKS_SHARE = 4
 """A wait sleeps this many times as long as its last look took."""
 
-SETTINGS = {"listeners": "PLAINTEXT://127.0.0.1:0", "group.initial.rebalance.delay.ms": "0"}
+OWN_PORT = {"listeners": "PLAINTEXT://127.0.0.1:0"}
+
+SETTINGS = OWN_PORT | {"group.initial.rebalance.delay.ms": "0"}
 """The settings that differ from those of a broker that `wirekafka serve` starts."""
+
+
+KEPT = "this broker keeps its data: only a broker with temporary data can be emptied and copied (wirekafka serve --temporary)"
+
+
+class DataIsKeptError(RuntimeError):
+    """The data of the broker is not that of a test."""
+
+    def __init__(self) -> None:
+        super().__init__(KEPT)
 
 
 class Snapshot:
@@ -67,10 +80,12 @@ class AsyncEmbeddedBroker:
         settings: its settings, with Kafka's names.
     """
 
-    def __init__(self, settings: Mapping[str, str], root: str, generations: Generations, clock: AdvancingClock | None) -> None:
+    def __init__(
+        self, settings: Mapping[str, str], root: str, generations: Generations | None, clock: AdvancingClock | None
+    ) -> None:
         self.settings = dict(settings)
         self._root = root
-        self._generations = generations
+        self._opener = generations
         self._clock = clock
         self._current: Generation | None = None
         self._spares: list[Generation] = []
@@ -79,7 +94,23 @@ class AsyncEmbeddedBroker:
         self._injector: FaultInjector | None = None
         self._count = 0
 
+    @classmethod
+    def around(cls, running: RunningBroker, clock: AdvancingClock | None) -> AsyncEmbeddedBroker:
+        """Returns a broker that was opened by `open_broker`, and whose data a test neither empties nor copies.
+
+        Args:
+            clock: the time of the loop and of the broker; None if they follow another clock.
+        """
+        made = cls({}, "", None, clock)
+        made._serve(Generation(running, running.broker.config.log_dirs[0], trio.CancelScope()))
+        return made
+
     # The broker
+
+    @property
+    def running(self) -> RunningBroker:
+        """The broker that serves. `reset` and `restore` replace it."""
+        return self._serving.running
 
     @property
     def broker(self) -> Broker:
@@ -101,6 +132,22 @@ class AsyncEmbeddedBroker:
         assert self._current is not None, "the broker is open"
         return self._current
 
+    @property
+    def keeps_data(self) -> bool:
+        """Whether the data is not that of a test, and is neither emptied nor copied."""
+        return self._opener is None
+
+    @property
+    def can_advance(self) -> bool:
+        """Whether its time can be moved: the loop and the broker follow an `AdvancingClock`."""
+        return self._clock is not None
+
+    @property
+    def _generations(self) -> Generations:
+        if self._opener is None:
+            raise DataIsKeptError
+        return self._opener
+
     async def start(self, path: str | None = None) -> None:
         """Serves a data directory, the broker's first one.
 
@@ -113,12 +160,16 @@ class AsyncEmbeddedBroker:
         """Replaces the broker by an empty one on the same port: no topics, groups, transactions or settings, and the time is now.
 
         Connections end, and clients connect again. Faults end.
+
+        Raises:
+            DataIsKeptError: it was opened by `around`.
         """
+        generations = self._generations
         self._faults.clear()
         await self._switch_to(self._spares.pop() if self._spares else await self._open_empty())
         if not self._is_preparing:
             self._is_preparing = True
-            self._generations.open_soon(self._new_path(), self._keep_spare)
+            generations.open_soon(self._new_path(), self._keep_spare)
 
     def _keep_spare(self, spare: Generation) -> None:
         """Keeps the broker to which the next `reset` switches, which then takes about a millisecond."""
@@ -129,13 +180,17 @@ class AsyncEmbeddedBroker:
         return await self._generations.open(self._new_path())
 
     async def _switch_to(self, new: Generation) -> None:
-        old, self._current = self._current, new
-        self._injector = FaultInjector(new.running, self._faults)
-        if self._faults:
-            self._injector.begin()
+        old = self._current
+        self._serve(new)
         self._generations.switch(old, new)
         # One turn of the loop ends the connections of the old broker.
         await trio.lowlevel.checkpoint()
+
+    def _serve(self, new: Generation) -> None:
+        self._current = new
+        self._injector = FaultInjector(new.running, self._faults)
+        if self._faults:
+            self._injector.begin()
 
     def _new_path(self) -> str:
         self._count += 1
@@ -147,9 +202,12 @@ class AsyncEmbeddedBroker:
         """Returns a copy of all data, in milliseconds whatever the size: sealed segments are hard links.
 
         Raises:
+            DataIsKeptError: it was opened by `around`.
             KafkaError: KAFKA_STORAGE_ERROR.
             OSError: the copy cannot be made.
         """
+        if self.keeps_data:
+            raise DataIsKeptError
         made = Snapshot(self._new_path())
         copy_data(self.broker.logs, made.path)
         return made
@@ -160,11 +218,33 @@ class AsyncEmbeddedBroker:
         Connections end, and clients connect again. Faults go on.
 
         Raises:
+            DataIsKeptError: it was opened by `around`.
             OSError: the copy cannot be made.
         """
-        path = self._new_path()
+        generations, path = self._generations, self._new_path()
         copy_closed(snapshot.path, path)
-        await self._switch_to(await self._generations.open(path))
+        await self._switch_to(await generations.open(path))
+
+    @asynccontextmanager
+    async def fork(self, snapshot: Snapshot | None = None) -> AsyncIterator[AsyncEmbeddedBroker]:
+        """Runs another broker for as long as the block lasts, on another port, with a copy of the data. Both share the time.
+
+        Args:
+            snapshot: the data that is copied; that of this moment if it is None.
+
+        Raises:
+            DataIsKeptError: it was opened by `around`.
+            KafkaError: KAFKA_STORAGE_ERROR.
+            OSError: the copy cannot be made.
+        """
+        copied = await self.snapshot() if snapshot is None else snapshot
+        try:
+            storage = "memory" if self._root.startswith(f"{MEMORY}/") else "disk"
+            async with open_embedded(storage=storage, data=copied, published=None, **(self.settings | OWN_PORT)) as made:
+                yield made
+        finally:
+            if snapshot is None:
+                copied.close()
 
     # Topics and records
 
@@ -342,19 +422,21 @@ class AsyncEmbeddedBroker:
         """
         if self._clock is None:
             raise RuntimeError("the time can be advanced only in trio.run(..., clock=AdvancingClock())")
-        await self._generations.until_old_ones_have_ended()
+        if self._opener is not None:
+            await self._opener.until_old_ones_have_ended()
         await self._clock.advance(seconds)
 
 
 @asynccontextmanager
 async def open_embedded(
-    *, storage: str = "disk", data: Snapshot | None = None, **settings: object
+    *, storage: str = "disk", data: Snapshot | None = None, published: Published | None = None, **settings: object
 ) -> AsyncIterator[AsyncEmbeddedBroker]:
     """Runs a broker for as long as the block lasts; it listens when the block begins. Its data is removed at the end.
 
     Args:
         storage: "disk", a temporary directory; or "memory", one in the file system in memory, whose syncs cost nothing.
         data: what it has at the beginning; the snapshot stays as it is.
+        published: as `open_broker`.
         settings: the settings of a broker, with `_` for each dot.
 
     Raises:
@@ -370,7 +452,7 @@ async def open_embedded(
     given = SETTINGS | kafka_settings(settings)
     try:
         async with trio.open_nursery() as nursery:
-            broker = AsyncEmbeddedBroker(given, root, Generations(given, clock, nursery), clock)
+            broker = AsyncEmbeddedBroker(given, root, Generations(given, clock, nursery, published), clock)
             path = None
             if data is not None:
                 path = f"{root}/0"

@@ -11,8 +11,8 @@ and the data is in Kafka's files. Methods that wait block the calling thread; in
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 from wirekafka.broker import Broker
 from wirekafka.testing.advancing_clock import AdvancingClock
-from wirekafka.testing.async_broker import SETTINGS, TIMEOUT_SECONDS, AsyncEmbeddedBroker, Snapshot, open_embedded
+from wirekafka.testing.async_broker import OWN_PORT, TIMEOUT_SECONDS, AsyncEmbeddedBroker, Snapshot, open_embedded
 from wirekafka.testing.faults import ActiveFault, FaultSpec
 from wirekafka.testing.groups import GroupView
 from wirekafka.testing.library_log import use_logging
@@ -64,16 +64,21 @@ class EmbeddedBroker:
     Args:
         storage: "disk", a temporary directory; or "memory", one in the file system in memory, whose syncs cost nothing.
         data: what it has at the beginning; the snapshot stays as it is.
+        control_port: the port of 127.0.0.1 on which tests in other languages control the broker over HTTP; 0 lets the kernel
+            choose, and None serves no such port.
         settings: any settings of a broker, with `_` for each dot: `EmbeddedBroker(num_partitions=3)`. Those that differ from
             a broker's defaults are `listeners`, and `group.initial.rebalance.delay.ms`, which is 0.
     """
 
-    def __init__(self, *, storage: str = "disk", data: Snapshot | None = None, **settings: object) -> None:
+    def __init__(
+        self, *, storage: str = "disk", data: Snapshot | None = None, control_port: int | None = None, **settings: object
+    ) -> None:
         self.clock = EmbeddedClock(self)
         self._storage = storage
         self._settings = settings
-        open_it = partial(open_embedded, storage=storage, data=data, **settings)
-        self._loop = LoopThread("broker", open_it, AdvancingClock())
+        self._control_port = control_port
+        self._control_url: str | None = None
+        self._loop = LoopThread("broker", partial(self._open, data), AdvancingClock())
 
     def __enter__(self) -> EmbeddedBroker:
         if not self._loop.is_running:
@@ -88,7 +93,7 @@ class EmbeddedBroker:
 
         Raises:
             ValueError: there is no such storage here, or the broker runs already.
-            ConfigError, KafkaError, ListenError, OSError: as `open_broker`.
+            ConfigError, KafkaError, ListenError, OSError: as `open_broker`; ListenError also if the control port is taken.
         """
         use_logging()
         self._loop.start()
@@ -109,6 +114,28 @@ class EmbeddedBroker:
             Exception: what the function raises.
         """
         return self._loop.call(method, *args)
+
+    @asynccontextmanager
+    async def _open(self, data: Snapshot | None) -> AsyncIterator[AsyncEmbeddedBroker]:
+        async with open_embedded(storage=self._storage, data=data, published=None, **self._settings) as broker:
+            if self._control_port is None:
+                yield broker
+                return
+            from wirekafka.testing.control.port import open_control
+
+            async with open_control(broker, self._control_port) as self._control_url:
+                yield broker
+
+    @property
+    def control_url(self) -> str:
+        """The URL of the control port, such as "http://127.0.0.1:40002"; `docs/control.md` has what it serves.
+
+        Raises:
+            ValueError: the broker was made without `control_port`.
+        """
+        if self._control_url is None:
+            raise ValueError("this broker has no control port: EmbeddedBroker(control_port=0) has one")
+        return self._control_url
 
     @property
     def bootstrap(self) -> str:
@@ -166,8 +193,9 @@ class EmbeddedBroker:
         """
         snapshot = self.snapshot()
         try:
-            own_port = {"listeners": SETTINGS["listeners"]}
-            made = EmbeddedBroker(storage=self._storage, data=snapshot, **(self._settings | own_port))
+            port = None if self._control_port is None else 0
+            settings = self._settings | OWN_PORT
+            made = EmbeddedBroker(storage=self._storage, data=snapshot, control_port=port, **settings)
             made.start()
         finally:
             snapshot.close()

@@ -14,6 +14,7 @@ Rules of this file:
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -39,6 +40,11 @@ if TYPE_CHECKING:
 API_KEYS = {name: key for key, name in API_NAMES.items()}
 
 FETCH_KEY = 1
+
+MOST_THROTTLE_MS = (1 << 31) - 1
+"""The greatest number of the field in a response."""
+
+MOST_DELAY_SECONDS = 1e6
 
 TRICKLE_SECONDS = 0.05
 """The time between two parts of a response that trickles."""
@@ -122,6 +128,15 @@ class FaultSpec:
             raise ValueError("partition is given without topic")
         if self.trickle_bytes_per_s is not None and self.trickle_bytes_per_s < 1:
             raise ValueError("trickle_bytes_per_s is at least 1")
+        for name, number, most in (
+            ("skip", self.skip, math.inf),
+            ("times", self.times, math.inf),
+            ("probability", self.probability, 1),
+            ("throttle_ms", self.throttle_ms, MOST_THROTTLE_MS),
+            ("delay_s", self.delay_s, MOST_DELAY_SECONDS),
+        ):
+            if number is not None and not 0 <= number <= most:
+                raise ValueError(f"{name}={number!r} is not between 0 and {most:g}")
 
 
 @dataclass(slots=True, eq=False)

@@ -15,7 +15,7 @@ import trio
 
 from wirekafka.clock import Clock
 from wirekafka.config import BrokerConfig
-from wirekafka.server.listener import BoundListener
+from wirekafka.server.listener import BoundListener, Published
 from wirekafka.server.running import RunningBroker, open_broker
 from wirekafka.testing.advancing_clock import AdvancingClock
 
@@ -46,9 +46,17 @@ class Generations:
     Args:
         settings: the settings of all of them.
         clock: the time of the loop; None if the loop follows another clock.
+        published: as `open_broker`.
     """
 
-    def __init__(self, settings: Mapping[str, str], clock: AdvancingClock | None, nursery: trio.Nursery) -> None:
+    def __init__(
+        self,
+        settings: Mapping[str, str],
+        clock: AdvancingClock | None,
+        nursery: trio.Nursery,
+        published: Published | None = None,
+    ) -> None:
+        self._published = published
         self._settings = dict(settings)
         self._clock = clock
         self._nursery = nursery
@@ -100,7 +108,7 @@ class Generations:
                 config = BrokerConfig.load(None, self._settings | {"log.dirs": path})
                 if not self._has_ports:
                     _check_free(config)
-                async with open_broker(config, clock, is_spare=True) as running:
+                async with open_broker(config, clock, published=self._published, is_spare=True) as running:
                     generation = Generation(running, path, scope)
                     self._keep_ports(config, running)
                     task_status.started(generation)
