@@ -11,7 +11,8 @@ PartitionStateMachine.startup of Kafka 3.9.
 Differs from Apache Kafka: a broker that was registered after the last change of a partition has restarted while nobody noticed,
 and its log may have lost records. So has a broker whose epoch is not the one that this controller knew before its connection
 broke. Such a broker leaves the in-sync replicas, unless all of them that are live have restarted. Apache Kafka lets it lead with
-its former leader epoch.
+its former leader epoch. One restart stays unnoticed, as all do in Apache Kafka: the former controller did not know of it yet,
+wrote the state of a partition, and died. ZooKeeper then has the registration before the state, as if the state knew of it.
 """
 
 from __future__ import annotations
