@@ -398,12 +398,20 @@ class Controller:
             self._tell_change()
 
     def _give_up(self, term: Term) -> Script[None]:
-        """Deletes `/controller`, so that another broker can take over."""
+        """Deletes `/controller`, so that another broker can take over.
+
+        If that fails, the term may go on. Then its connections must stay, because the brokers take no request of the same
+        controller epoch over a connection whose correlation ids begin again.
+        """
         context = ControllerContext(term.epoch, term.epoch_version)
         try:
             yield from self._while_in_term(multi(context, [Delete(paths.CONTROLLER)]))
-        except (DeposedError, ZooKeeperError) as error:
+        except DeposedError:
+            pass
+        except ZooKeeperError as error:
             log.warning("The controller could not give up", reason=repr(error))
+            if error.code is not ZooKeeperErrorCode.NO_NODE:
+                return
         self.resign("it could not take over the cluster")
 
     def _tell_change(self) -> None:

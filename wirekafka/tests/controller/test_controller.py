@@ -302,6 +302,34 @@ def test_failover_that_fails_gives_up_the_controllership(logged_faults: list[str
     assert "a defect" in logged_faults.pop()
 
 
+def test_failover_that_fails_and_whose_controller_cannot_give_up_keeps_the_connections(logged_faults: list[str]) -> None:
+    cluster = Cluster(1)
+    broker = cluster.brokers[1]
+    failures = [RuntimeError("a defect")]
+
+    def fail_once(context: ControllerContext, batch: RequestBatch) -> Script[None]:
+        if failures:
+            raise failures.pop()
+        yield PAUSE
+
+    def lose_end(operation: Operation[Any]) -> Fault | None:
+        if not isinstance(operation, Multi) or Delete(paths.CONTROLLER) not in operation.operations:
+            return None
+        broker.client.choose_fault = lambda operation: None
+        return Fault.REQUEST_LOST
+
+    broker.client.choose_fault = lose_end
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("wirekafka.controller.failover.reassignment.take_over", fail_once)
+        broker.register()
+        cluster.pass_time(PAUSE_MS)
+
+    assert broker.context.epoch == 1
+    [connection] = broker.peers.channels[1]
+    assert not connection.is_closed
+    assert "a defect" in logged_faults.pop()
+
+
 def test_failover_that_is_refused_waits_before_it_begins_again(logged_faults: list[str]) -> None:
     cluster = Cluster(1)
     broker = cluster.brokers[1]
