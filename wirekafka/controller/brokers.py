@@ -15,6 +15,7 @@ Differs from Apache Kafka:
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator
 from itertools import chain
 
@@ -39,6 +40,10 @@ from wirekafka.zookeeper.session import Children, Data, Delete, GetChildren, Get
 
 log = structlog.get_logger(__name__)
 
+_BROKER_ID = re.compile("[0-9]{1,10}", re.ASCII)
+
+MOST_BROKER_ID = (1 << 31) - 1
+"""The greatest id of a broker. A greater one would be in no request, and no request with it would be sent."""
 
 # Reading
 
@@ -50,7 +55,7 @@ def read_brokers() -> Script[dict[int, LiveBroker]]:
         ZooKeeperError: the connection is lost.
     """
     children: Children = yield GetChildren(paths.BROKER_IDS, watch=True)
-    broker_ids = sorted(int(name) for name in children.names if name.isdecimal())
+    broker_ids = sorted(int(name) for name in children.names if _BROKER_ID.fullmatch(name) and int(name) <= MOST_BROKER_ID)
     found: list[Data | ZooKeeperError] = yield [GetData(paths.broker(broker_id), watch=True) for broker_id in broker_ids]
     live = (_read(broker_id, each) for broker_id, each in zip(broker_ids, found, strict=True))
     return {broker.broker_id: broker for broker in live if broker is not None}

@@ -274,6 +274,13 @@ def test_malformed_registration_is_ignored() -> None:
     assert [*stage.run(read_brokers())] == [1]
 
 
+@pytest.mark.parametrize("name", ["2147483648", "x", "²", "99999999999999999999"])
+def test_registration_whose_id_fits_in_no_request_is_ignored(name: str) -> None:
+    stage = _stage(brokers=(1,))
+    stage.do(Create(f"{paths.BROKER_IDS}/{name}", a_registration(1).write(), ephemeral=True))
+    assert [*stage.run(read_brokers())] == [1]
+
+
 def test_deposed_controller_removes_nobody() -> None:
     stage = _stage()
     stage.add_state(NAME, 1, (1, 2, 3))

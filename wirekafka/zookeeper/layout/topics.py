@@ -17,6 +17,9 @@ from wirekafka.zookeeper.layout.key_order import mutable_map_order, note_key
 
 PARTITIONS_A_STEP = 500
 
+MOST_INDEX = (1 << 31) - 1
+"""The greatest index of a partition. A greater one would be in no request, and no request with it would be sent."""
+
 TOPIC_VERSION = 3
 """The version of assignments since Kafka 2.8."""
 STATE_VERSION = 1
@@ -132,8 +135,8 @@ def _reading_replicas(values: JsonObject, key: str) -> Work[dict[int, tuple[int,
     yield
     replicas: dict[int, tuple[int, ...]] = {}
     for name, brokers in by_name.items():
-        if not (name.isascii() and name.isdecimal() and len(name) <= 10):
-            values.refuse(f"{key} has a partition that is not a number: {name!r}")
+        if not (name.isascii() and name.isdecimal() and len(name) <= 10 and int(name) <= MOST_INDEX):
+            values.refuse(f"{key} has a partition that is not a number of 31 bits: {name!r}")
         replicas[int(name)] = brokers
         if len(replicas) % PARTITIONS_A_STEP == 0:
             yield
