@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
+import shutil
 import subprocess
 import sys
 from importlib.metadata import entry_points
@@ -64,6 +66,28 @@ def test_example_of_pyspark_passes_in_the_session_that_tests_share(
     spark: SparkSession, kafka_broker: EmbeddedBroker, kafka_topic: str, tmp_path: Path
 ) -> None:
     load(WITH_SPARK).test_query_goes_on_from_its_checkpoint(spark, kafka_broker, kafka_topic, tmp_path)
+
+
+def test_example_of_kafkajs_passes(tmp_path: Path) -> None:
+    """Node and npm are no Debian packages of CI: npm has 400 others of its own."""
+    pytest.importorskip("h11", reason="the environment is older than this tree: pip install -e .")
+    node, npm = shutil.which("node"), shutil.which("npm")
+    if node is None or npm is None:
+        pytest.skip("Node and npm are not installed")
+    version = subprocess.run([node, "--version"], capture_output=True, text=True, timeout=60, check=True).stdout
+    if int(version.removeprefix("v").partition(".")[0]) < 20:
+        pytest.skip(f"the example needs Node 20, and this is {version.strip()}")
+    project = tmp_path / "kafkajs"
+    shutil.copytree(EXAMPLES / "kafkajs", project, ignore=shutil.ignore_patterns("node_modules"))
+    install = [npm, "install", "--no-audit", "--no-fund", "--fetch-retries=0", "--fetch-timeout=20000"]
+    installed = subprocess.run(install, cwd=project, capture_output=True, text=True, timeout=120, check=False)
+    if installed.returncode != 0:
+        pytest.skip(f"npm cannot install kafkajs: {installed.stderr.strip()[-200:]}")
+    paths = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+    environ = os.environ | {"WIREKAFKA": f"{sys.executable} -m wirekafka", "PYTHONPATH": paths}
+    done = subprocess.run([npm, "test"], cwd=project, env=environ, capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"pass 3$", done.stdout, re.MULTILINE)
 
 
 def load(example: str) -> Any:
