@@ -1,4 +1,4 @@
-"""The competition for `/controller`.
+"""The election of the controller: brokers compete for the znode `/controller`.
 
 How it works: a broker becomes the controller by one transaction, which creates the ephemeral znode `/controller` and raises
 `/controller_epoch`. If the outcome of the transaction is unknown, the broker reads whose session owns the znode.

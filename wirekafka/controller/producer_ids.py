@@ -1,4 +1,4 @@
-"""Blocks of producer ids, which brokers ask the controller for.
+"""Gives blocks of producer ids to brokers (AllocateProducerIds).
 
 Rules of this file: each block is given once. It is in ZooKeeper before a broker gets it, so an answer that is lost costs a block.
 

@@ -1,6 +1,9 @@
-"""What the controller does when a znode changes, and when a broker answers.
+"""The scripts of the controller for a change of a znode, and for an answer of a broker.
 
-Rules of this file: it composes the other scripts, and decides nothing by itself.
+How it works: `reaction_to` maps the path of a znode to a script, and `reaction_to_answer` an answer. The scripts call those of
+the features, such as `brokers` and `deletion`, in the right order.
+
+Rules of this file: it decides nothing by itself.
 
 Source: the events of kafka.controller.KafkaController of Kafka 3.9.
 """

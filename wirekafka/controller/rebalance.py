@@ -1,4 +1,7 @@
-"""The automatic return of leaders to their preferred replicas (`auto.leader.rebalance.enable`).
+"""Elects preferred leaders from time to time (`auto.leader.rebalance.enable`).
+
+How it works: the preferred leader of a partition is its first replica. If a broker does not lead more than
+`leader.imbalance.per.broker.percentage` of the partitions that prefer it, the controller elects it for those that it can lead.
 
 Source: kafka.controller.KafkaController (checkAndTriggerAutoLeaderRebalance, canPreferredReplicaBeLeader) of Kafka 3.9.
 """

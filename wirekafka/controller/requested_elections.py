@@ -1,4 +1,7 @@
-"""Elections that clients and old tools ask for: of preferred leaders, and unclean ones.
+"""Elections of leaders that clients and tools ask for: of preferred leaders, and unclean ones.
+
+How it works: clients send ElectLeaders, which becomes an event. Tools before Kafka 2.4 write partitions into the znode
+`/admin/preferred_replica_election`, which the controller deletes after the elections.
 
 Source: kafka.controller.KafkaController (processReplicaLeaderElection, onReplicaElection, fetchPendingPreferredReplicaElections)
 of Kafka 3.9; KIP-460.
