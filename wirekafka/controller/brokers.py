@@ -94,7 +94,7 @@ def look_at_brokers(context: ControllerContext, batch: RequestBatch, settings: C
         return
     log.info("Brokers have come or gone", came=came, gone=gone, live=[*found])
     context.live = {broker_id: each for broker_id, each in found.items() if broker_id in staying}
-    replicas = yield from in_slices(each for each in _replicas(context) if each[1] not in staying)
+    replicas = yield from in_slices(_replicas(context), lambda replica: replica[1] not in staying)
     yield from _note_gone(context, batch, settings, gone, replicas, came)
     context.live = found
     context.settle_epochs()
@@ -141,8 +141,8 @@ def _lose(
     Source: KafkaController.onReplicasBecomeOffline.
     """
     kept = [each for each in replicas if not context.is_deleting(each[0].topic)]
-    led = yield from in_slices(name for name, broker_id in kept if _can_be_led_by_another(context, name, broker_id))
-    yield from elect(context, batch, settings, led, Election.OFFLINE)
+    led = yield from in_slices(kept, lambda replica: _can_be_led_by_another(context, *replica))
+    yield from elect(context, batch, settings, [name for name, _ in led], Election.OFFLINE)
     yield from take_offline(context, batch, kept, returning=returning)
 
 
@@ -166,7 +166,7 @@ def _introduce(context: ControllerContext, batch: RequestBatch, staying: Collect
     if not came:
         return
     yield from batch.send()
-    names = yield from in_slices(iter(context.states))
+    names = yield from in_slices(context.states)
     for start in range(0, len(names), SLICE):
         batch.update_metadata(came, names[start : start + SLICE])
         yield PAUSE
@@ -199,7 +199,7 @@ def look_at_log_dir_events(context: ControllerContext, batch: RequestBatch) -> S
     broker_ids = [broker_id for broker_id in context.live if broker_id in named]
     if broker_ids:
         log.warning("Log directories of brokers have failed", brokers=broker_ids)
-    asked = yield from in_slices(each for each in _replicas(context) if each[1] in broker_ids)
+    asked = yield from in_slices(_replicas(context), lambda replica: replica[1] in broker_ids)
     yield from bring_online(context, batch, asked)
     outcomes: list[object] = yield [checked(context, [Delete(path)]) for path in notifications]
     for outcome in outcomes:
@@ -238,7 +238,7 @@ def note_leader_and_isr(
         remedy = "look at the log of that broker; it gets its partitions again when it registers"
         log.error("A broker refuses LeaderAndIsr", broker=broker_id, error=ErrorCode.of(response.error_code).name, remedy=remedy)
         return
-    answers = yield from in_slices(_answers(context, response))
+    answers = yield from in_slices(_answers(context, response), lambda answer: answer[0].topic in context.topics)
     failed = {name for name, code in answers if code == ErrorCode.KAFKA_STORAGE_ERROR and broker_id in context.replicas(name)}
     former = context.offline_replicas.get(broker_id, set())
     current = former.difference(name for name, code in answers if code == ErrorCode.NONE) | failed
@@ -253,9 +253,8 @@ def note_leader_and_isr(
 
 
 def _answers(context: ControllerContext, response: LeaderAndIsrResponse) -> Iterator[tuple[TopicPartition, int]]:
-    """Yields the partitions of an answer with their error codes; those of topics that do not exist any more are left out."""
+    """Yields the partitions of an answer with their error codes; a topic whose id is unknown has no name."""
     by_name = ((each.topic_name, each) for each in response.partition_errors)
-    by_id = ((context.topic_names.get(topic.topic_id), each) for topic in response.topics for each in topic.partition_errors)
+    by_id = ((context.topic_names.get(topic.topic_id, ""), each) for topic in response.topics for each in topic.partition_errors)
     for topic, each in chain(by_name, by_id):
-        if topic in context.topics:
-            yield TopicPartition(topic, each.partition_index), each.error_code
+        yield TopicPartition(topic, each.partition_index), each.error_code

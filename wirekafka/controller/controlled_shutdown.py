@@ -46,7 +46,7 @@ def shut_down(
     _check(context, request)
     log.info("A broker shuts down", broker=broker_id)
     context.shutting_down.add(broker_id)
-    hosted = yield from in_slices(name for name in context.all_partitions() if _is_concerned(context, name, broker_id))
+    hosted = yield from in_slices(context.all_partitions(), lambda name: _is_concerned(context, name, broker_id))
     led = [name for name in hosted if context.states[name].state.leader == broker_id]
     followed = [name for name in hosted if context.states[name].state.leader != broker_id]
     yield from elect(context, batch, settings, led, Election.CONTROLLED_SHUTDOWN)

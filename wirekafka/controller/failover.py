@@ -94,7 +94,7 @@ def _delete_notifications(context: ControllerContext) -> Script[None]:
 
 
 def _read_states(context: ControllerContext) -> Script[Restarted]:
-    names = yield from in_slices(iter(context.all_partitions()))
+    names = yield from in_slices(context.all_partitions())
     found: list[Data | ZooKeeperError] = yield [GetData(paths.partition_state(name)) for name in names]
     restarted: Restarted = {}
     for count, (name, each) in enumerate(zip(names, found, strict=True), 1):
@@ -146,7 +146,8 @@ def take_over(
         yield from remove_from_isr(context, batch, restarted)
     context.settle_epochs()
     yield from elect_offline(context, batch, settings)
-    yield from take_offline(context, batch, (yield from in_slices(_offline(context))))
+    offline = yield from in_slices(_replicas(context), lambda replica: replica[1] not in context.live)
+    yield from take_offline(context, batch, [each for each in offline if not context.is_deleting(each[0].topic)])
     yield from _tell_all(context, batch)
     yield from batch.send()
     yield from reassignment.take_over(context, batch)
@@ -155,12 +156,10 @@ def take_over(
     yield from batch.send()
 
 
-def _offline(context: ControllerContext) -> Iterator[Replica]:
+def _replicas(context: ControllerContext) -> Iterator[Replica]:
     for name in context.all_partitions():
-        if not context.is_deleting(name.topic):
-            for broker_id in context.replicas(name):
-                if broker_id not in context.live:
-                    yield name, broker_id
+        for broker_id in context.replicas(name):
+            yield name, broker_id
 
 
 def _tell_all(context: ControllerContext, batch: RequestBatch) -> Script[None]:

@@ -222,8 +222,8 @@ def _unclean_topics(
         return {name.topic for name in names}
     if election is not Election.OFFLINE:
         return set()
-    lost = yield from in_slices(name.topic for name in names if _is_lost(context, name))
-    topics = [*dict.fromkeys(lost)]
+    lost = yield from in_slices(names, lambda name: _is_lost(context, name))
+    topics = [*dict.fromkeys(name.topic for name in lost)]
     found: list[Data | ZooKeeperError] = yield [GetData(paths.configs("topics", topic)) for topic in topics]
     return {topic for topic, each in zip(topics, found, strict=True) if _allows_unclean(settings, topic, each)}
 

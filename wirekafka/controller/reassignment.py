@@ -43,7 +43,7 @@ from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.names import TopicPartition
 from wirekafka.zookeeper.layout import paths
 from wirekafka.zookeeper.layout.content import MalformedZnodeError
-from wirekafka.zookeeper.layout.requests import read_reassignment, write_reassignment
+from wirekafka.zookeeper.layout.requests import reading_reassignment, writing_reassignment
 from wirekafka.zookeeper.layout.topics import NO_LEADER, PartitionState, ReplicaAssignment
 from wirekafka.zookeeper.session import (
     Data,
@@ -52,6 +52,7 @@ from wirekafka.zookeeper.session import (
     GetData,
     SetData,
     Stat,
+    Write,
     ZooKeeperError,
     ZooKeeperErrorCode,
 )
@@ -257,12 +258,14 @@ def _requests() -> Script[tuple[dict[TopicPartition, tuple[int, ...]], int]]:
     """Reads the znode; returns what it asks for and its version. One that does not exist or is malformed asks for nothing."""
     try:
         found: Data = yield GetData(paths.REASSIGN_PARTITIONS)
-        return read_reassignment(found.data), found.stat.version
+        requested = yield from reading_reassignment(found.data)
     except ZooKeeperError as error:
         if error.code is not ZooKeeperErrorCode.NO_NODE:
             raise
     except MalformedZnodeError as error:
         log.warning("Reassignments in ZooKeeper are ignored", reason=str(error))
+    else:
+        return requested, found.stat.version
     return {}, 0
 
 
@@ -280,11 +283,13 @@ def remove_requests(context: ControllerContext, is_done: Callable[[TopicPartitio
     """
     while True:
         requested, version = yield from _requests()
-        remaining = {name: target for name, target in requested.items() if not is_done(name, target)}
-        if len(remaining) == len(requested):
+        kept = yield from in_slices(requested.items(), lambda request: not is_done(*request))
+        if len(kept) == len(requested):
             return
         path = paths.REASSIGN_PARTITIONS
-        write = SetData(path, write_reassignment(remaining), version) if remaining else Delete(path, version)
+        write: Write = Delete(path, version)
+        if kept:
+            write = SetData(path, (yield from writing_reassignment(dict(kept))), version)
         try:
             yield from multi(context, [write])
             return
@@ -308,7 +313,8 @@ def take_over(context: ControllerContext, batch: RequestBatch) -> Script[None]:
 
 def note_returned(context: ControllerContext, batch: RequestBatch, broker_ids: Collection[int]) -> Script[None]:
     """Resumes the reassignments to brokers that have arrived. Source: KafkaController.onBrokerStartup."""
-    names = [name for name in context.reassigning if not set(target_of(_assignment(context, name))).isdisjoint(broker_ids)]
+    arrived = frozenset(broker_ids)
+    names = yield from in_slices(context.reassigning, lambda name: not arrived.isdisjoint(target_of(_assignment(context, name))))
     yield from _advance(context, batch, names)
 
 
@@ -317,7 +323,7 @@ def note_in_sync(context: ControllerContext, batch: RequestBatch, names: Iterabl
 
     Source: KafkaController.maybeCompleteReassignment.
     """
-    complete = yield from in_slices(name for name in names if name in context.reassigning and _is_complete(context, name))
+    complete = yield from in_slices(names, lambda name: name in context.reassigning and _is_complete(context, name))
     yield from _complete(context, batch, complete)
 
 

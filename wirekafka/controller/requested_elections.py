@@ -103,8 +103,8 @@ def look_at_elections(context: ControllerContext, batch: RequestBatch) -> Script
         log.warning("A request for preferred leaders is ignored", reason=str(error))
         names = []
     outcomes = yield from elect_leaders(context, batch, names, Election.PREFERRED)
-    failures = yield from in_slices((name, error) for name, error in outcomes.items() if error is not None)
-    first = {str(name): error.code.name for name, error in failures[:MOST_LOGGED]}
+    failures = yield from in_slices(outcomes.items(), lambda outcome: outcome[1] is not None)
+    first = {str(name): error.code.name for name, error in failures[:MOST_LOGGED] if error is not None}
     log.info("Preferred leaders are elected", partitions=len(outcomes), failures=len(failures), first_failures=first)
     try:
         yield from multi(context, [Delete(paths.PREFERRED_REPLICA_ELECTION)])

@@ -15,7 +15,7 @@ Scripts know no loop. `run_script` runs one over a `ZooKeeperClient`; the broker
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any, Final, TypeVar
 
 from wirekafka.faults import isolate
@@ -165,11 +165,17 @@ class _Together:
             self._take(self._failure)
 
 
-def in_slices(items: Iterator[T], count: int = 64) -> Generator[None, Any, list[T]]:
-    """Collects the items of an iterator, with a pause after every `count` of them."""
+def in_slices(
+    items: Iterable[T], is_wanted: Callable[[T], bool] = lambda item: True, count: int = 64
+) -> Generator[None, Any, list[T]]:
+    """Collects the items of an iterable that are wanted, with a pause after every `count` items.
+
+    A generator that leaves out items itself would hold the loop until it has found `count` of them.
+    """
     collected: list[T] = []
-    for item in items:
-        collected.append(item)
-        if len(collected) % count == 0:
+    for number, item in enumerate(items, 1):
+        if is_wanted(item):
+            collected.append(item)
+        if number % count == 0:
             yield PAUSE
     return collected

@@ -155,11 +155,11 @@ def test_end_that_fails_is_logged(logged_faults: list[str]) -> None:
     assert "a defect" in logged_faults.pop()
 
 
-def test_in_slices_collects_all_items_with_pauses() -> None:
+def test_in_slices_collects_what_is_wanted_and_pauses_among_what_is_not() -> None:
     collected: list[int] = []
 
     def script() -> Script[None]:
-        collected.extend((yield from in_slices(iter(range(200)), 64)))
+        collected.extend((yield from in_slices(range(200), lambda number: number >= 150, 64)))
 
     assert [*script()] == [PAUSE] * 3
-    assert collected == [*range(200)]
+    assert collected == [*range(150, 200)]

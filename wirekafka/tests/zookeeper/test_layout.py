@@ -31,10 +31,12 @@ from wirekafka.zookeeper.layout.requests import (
     read_log_dir_event,
     read_preferred_replica_election,
     read_reassignment,
+    reading_reassignment,
     write_isr_change,
     write_log_dir_event,
     write_preferred_replica_election,
     write_reassignment,
+    writing_reassignment,
 )
 from wirekafka.zookeeper.layout.topics import (
     LEADER_DURING_DELETE,
@@ -477,3 +479,9 @@ def test_assignment_of_many_partitions_is_read_and_written_in_steps() -> None:
     reading = TopicAssignment.reading("t", content)
     assert sum(1 for _ in reading) > 4 * 10_000 // PARTITIONS_A_STEP
     assert TopicAssignment.read("t", content) == TopicAssignment(TOPIC_ID, partitions)
+
+
+def test_many_reassignments_are_read_and_written_in_steps() -> None:
+    targets = {TopicPartition("t", index): (1, 2, 3) for index in range(10_000)}
+    assert len([*writing_reassignment(targets)]) >= 20
+    assert len([*reading_reassignment(write_reassignment(targets))]) >= 20

@@ -9,8 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from wirekafka.names import TopicPartition
+from wirekafka.pending import Work, finish
 from wirekafka.zookeeper.layout import paths
 from wirekafka.zookeeper.layout.content import JsonObject, write_object
+
+PARTITIONS_A_STEP = 500
 
 LOG_DIR_FAILURE = 1
 """The only event of a log directory."""
@@ -22,13 +25,38 @@ def read_reassignment(data: bytes) -> dict[TopicPartition, tuple[int, ...]]:
     Raises:
         MalformedZnodeError: the content is not Kafka's.
     """
-    entries = JsonObject.parse(paths.REASSIGN_PARTITIONS, data).objects("partitions")
-    return {_read_partition(each): each.integers("replicas") for each in entries}
+    return finish(reading_reassignment(data))
+
+
+def reading_reassignment(data: bytes) -> Work[dict[TopicPartition, tuple[int, ...]]]:
+    """Returns the replicas that partitions shall have in steps, as `read_reassignment` does.
+
+    Raises:
+        MalformedZnodeError: the content is not Kafka's.
+    """
+    values = JsonObject.parse(paths.REASSIGN_PARTITIONS, data)
+    yield
+    wanted: dict[TopicPartition, tuple[int, ...]] = {}
+    for count, each in enumerate(values.objects("partitions"), 1):
+        wanted[_read_partition(each)] = each.integers("replicas")
+        if count % PARTITIONS_A_STEP == 0:
+            yield
+    return wanted
 
 
 def write_reassignment(reassignment: Mapping[TopicPartition, tuple[int, ...]]) -> bytes:
     """Returns the content of `/admin/reassign_partitions`."""
-    entries = [{**_partition(each), "replicas": [*replicas]} for each, replicas in reassignment.items()]
+    return finish(writing_reassignment(reassignment))
+
+
+def writing_reassignment(reassignment: Mapping[TopicPartition, tuple[int, ...]]) -> Work[bytes]:
+    """Returns the content of `/admin/reassign_partitions` in steps."""
+    entries: list[dict[str, object]] = []
+    for each, replicas in reassignment.items():
+        entries.append({**_partition(each), "replicas": [*replicas]})
+        if len(entries) % PARTITIONS_A_STEP == 0:
+            yield
+    yield
     return write_object({"version": 1, "partitions": entries}, {})
 
 
