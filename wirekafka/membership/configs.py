@@ -2,7 +2,8 @@
 
 How it works: `/config/topics/T`, `/config/groups/G` and `/config/brokers/N` have the settings. The broker that changes settings
 then creates a sequential znode below `/config/changes`, the notification, which names the entity. Every broker watches the
-notifications and reads the settings again. At its start a broker reads all settings.
+notifications and reads the settings again. At its start and in each new session a broker reads all settings, because
+notifications that it has not read may have been deleted.
 
 Rules of this file:
     The settings of a topic are read before its first log is made, because the notification may come later than the controller's
@@ -19,6 +20,7 @@ Differs from Apache Kafka:
     finalized, which no broker of Apache Kafka survives.
     Apache Kafka does not compare the version of the znode, so it may lose one of two changes at the same time. It reads all
     notifications at each change; this broker reads the new ones, and those that are old enough to be deleted.
+    A broker of Apache Kafka that had no session while a notification was deleted does not learn that change until it restarts.
 
 Source: kafka.server.ZkConfigManager, kafka.common.ZkNodeChangeNotificationListener, kafka.server.ConfigHandler;
 kafka.server.ZkAdminManager (alterConfigs, incrementalAlterConfigs), kafka.zk.AdminZkClient.changeEntityConfig.
@@ -172,22 +174,28 @@ class ClusterConfigs:
         """The transaction that created the list of notifications. In another list the numbers begin again."""
         self._changed: dict[str, None] = {}
         """The entities of notifications whose settings were not read again yet."""
+        self._session_id: int | None = None
+        """The session in which all settings were read last."""
+        self._groups: set[str] = set()
+        """The groups that have settings, by the names of their znodes."""
         self._nursery: trio.Nursery | None = None
 
     async def load(self) -> None:
-        """Reads all settings; called before the logs are opened.
+        """Reads all settings; called before the logs are opened, and by `run` in each new session.
 
         Raises:
             ZooKeeperError: ZooKeeper refuses a request.
 
         Cancellation: some of the settings may have been applied.
         """
+        session_id = self._zookeeper.client.session_id
         self._last_change = max(await self._notifications(), default=-1)
         await self._load_broker()
         children = await self._zookeeper.find(GetChildren(f"{paths.CONFIG}/{TOPICS}"))
         await self._read_topics(children.names if children is not None else ())
         groups = await self._zookeeper.find(GetChildren(paths.GROUP_CONFIGS))
-        await for_each(groups.names if groups is not None else (), self._read_group)
+        await for_each({*self._groups, *(groups.names if groups is not None else ())}, self._read_group)
+        self._session_id = session_id
 
     async def run(self) -> None:
         """Handles the changes of settings, and the requests of `read` and `alter`, until it is cancelled."""
@@ -195,6 +203,8 @@ class ClusterConfigs:
             self._nursery = nursery
             while True:
                 with isolate("Changed settings in ZooKeeper could not be applied; it is tried again", remedy=REMEDY) as attempt:
+                    if self._zookeeper.client.session_id != self._session_id:
+                        await self.load()
                     await self._handle_changes()
                 # In a flood of changes, one read of the list finds many of them.
                 await trio.sleep(PAUSE_S)
@@ -273,6 +283,10 @@ class ClusterConfigs:
 
     async def _read_group(self, entity: str) -> None:
         settings = _usable(await self._read_entity(GROUPS, entity), GROUP_SETTINGS, of=f"{GROUPS}/{entity}")
+        if settings:
+            self._groups.add(entity)
+        else:
+            self._groups.discard(entity)
         self._topics.set_group_overrides(paths.group_of_entity(entity), settings)
 
     async def _read_entity(self, kind: str, entity: str) -> Mapping[str, str]:

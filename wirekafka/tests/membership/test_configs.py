@@ -159,6 +159,29 @@ def test_changes_of_other_brokers_are_followed() -> None:
     run(act)
 
 
+def test_changes_whose_notifications_were_deleted_while_the_broker_had_no_session_are_followed() -> None:
+    async def before(member: Member) -> None:
+        await member.put("topics/t", retention_ms="1000")
+        await member.put("groups/g", consumer_session_timeout_ms="50000")
+
+    async def act(member: Member) -> None:
+        zookeeper = member.stage.zookeeper
+        for number in range(2):
+            await zookeeper.ask(Delete(f"{paths.CONFIG_CHANGE_PREFIX}{number:010}"))
+        await zookeeper.ask(SetData(f"{paths.CONFIG}/topics/t", EntityConfigs({"retention.ms": "2000"}).write()))
+        await zookeeper.create_persistent(f"{paths.CONFIG}/brokers/3", EntityConfigs({"log.retention.ms": "4000"}).write())
+        await zookeeper.ask(Delete(f"{paths.CONFIG}/groups/g"))
+        await trio.sleep(10)
+        assert member.topics.overrides == {"t": {"retention.ms": "1000"}}
+        assert member.topics.group_overrides == {"g": {"consumer.session.timeout.ms": "50000"}}
+        member.stage.expire()
+        await until(lambda: not member.topics.group_overrides["g"])
+        assert member.topics.overrides == {"t": {"retention.ms": "2000"}}
+        assert member.config.integer("log.retention.ms") == 4000
+
+    run(act, before)
+
+
 def test_settings_of_new_topics_are_read_on_request() -> None:
     async def act(member: Member) -> None:
         names = [f"t{number}" for number in range(200)]
