@@ -388,6 +388,10 @@ class AsyncEmbeddedBroker:
             self._injector.begin()
         return fault
 
+    def has_fault(self, fault: ActiveFault) -> bool:
+        """Whether a fault was ordered, and neither `remove_fault` nor `reset` has ended it."""
+        return fault in self._faults
+
     async def remove_fault(self, fault: ActiveFault) -> None:
         """Ends a fault; does nothing if it has ended."""
         if fault in self._faults:

@@ -93,7 +93,11 @@ def _json(body: bytes) -> Any:
 
 
 async def _result(control: Control, route: Route, call: Call) -> Any:
-    """Returns the result; None if a wait has ended with its client."""
+    """Returns the result.
+
+    Raises:
+        ConflictError: a wait has ended with its client, who may read on although it sends no more.
+    """
     if not route.is_wait:
         return await route.handle(control, call)
     results: list[Any] = []
@@ -106,7 +110,9 @@ async def _result(control: Control, route: Route, call: Call) -> Any:
         nursery.start_soon(watch)
         results.append(await route.handle(control, call))
         nursery.cancel_scope.cancel()
-    return results[0] if results else None
+    if not results:
+        raise ConflictError("the client has closed the connection")
+    return results[0]
 
 
 def _failure(failure: Exception, request: Request) -> Response:

@@ -136,22 +136,22 @@ class Control:
 
     async def add_fault(self, call: Call) -> FaultForm:
         """Orders a fault."""
-        number = self._new_id(self._faults, "faults")
+        number = self._new_id(self._known_faults(), "faults")
         fault = self._faults[number] = await self.broker.add_fault(call.form)
         return FaultForm.of(number, fault)
 
     async def list_faults(self, call: Call) -> list[FaultForm]:
         """Returns the faults, in the order in which they were ordered."""
-        return [FaultForm.of(number, fault) for number, fault in self._faults.items()]
+        return [FaultForm.of(number, fault) for number, fault in self._known_faults().items()]
 
     async def show_fault(self, call: Call) -> FaultForm:
         """Returns one fault."""
-        number = _find(self._faults, call, "fault")
+        number = _find(self._known_faults(), call, "fault")
         return FaultForm.of(number, self._faults[number])
 
     async def end_fault(self, call: Call) -> FaultForm:
         """Ends one fault."""
-        number = _find(self._faults, call, "fault")
+        number = _find(self._known_faults(), call, "fault")
         fault = self._faults.pop(number)
         await self.broker.remove_fault(fault)
         return FaultForm.of(number, fault)
@@ -163,6 +163,12 @@ class Control:
             await self.broker.remove_fault(fault)
         self._faults.clear()
         return ended
+
+    def _known_faults(self) -> dict[int, ActiveFault]:
+        """Returns the faults by id, without those that a reset has ended."""
+        for number in [number for number, fault in self._faults.items() if not self.broker.has_fault(fault)]:
+            del self._faults[number]
+        return self._faults
 
     # Time
 
@@ -184,7 +190,6 @@ class Control:
         """Empties the broker."""
         async with self._changes:
             await self.broker.reset()
-        self._faults.clear()
         return await self.show_broker(call)
 
     async def add_snapshot(self, call: Call) -> SnapshotForm:
@@ -265,8 +270,8 @@ class Control:
         if not new.settings.keys().isdisjoint(("self", "name", "partitions")):
             raise ValueError("settings has Kafka's names, such as retention.ms")
         await self.broker.create_topic(new.name, new.partitions, **new.settings)
-        [made] = [each for each in topic_forms(self.broker.broker) if each.name == new.name]
-        return made
+        # A member of a cluster may hear of its partitions later.
+        return next((each for each in topic_forms(self.broker.broker) if each.name == new.name), TopicForm(new.name, []))
 
     async def records(self, call: Call) -> RecordsForm:
         """Returns the records of a topic."""

@@ -16,7 +16,7 @@ from wirekafka.api.produce.messages import PartitionProduceData, ProduceRequest,
 from wirekafka.config import BrokerConfig
 from wirekafka.server.http.messages import Request
 from wirekafka.server.running import open_broker
-from wirekafka.testing import AdvancingClock, AsyncEmbeddedBroker, FaultSpec, open_embedded
+from wirekafka.testing import AdvancingClock, AsyncEmbeddedBroker, FaultSpec, open_cluster, open_embedded
 from wirekafka.testing.control.answers import answer
 from wirekafka.testing.control.forms import MOST_RECORD_BYTES
 from wirekafka.testing.control.routes import Control
@@ -106,6 +106,16 @@ def test_all_faults_are_ended_at_once() -> None:
             await stage.ask("POST", "/faults", {"delay_s": 1})
         status, ended = await stage.ask("DELETE", "/faults")
         assert (status, len(ended), await stage.get("/faults")) == (200, 2, [])
+
+    run(act)
+
+
+def test_reset_in_python_ends_the_faults_of_other_languages() -> None:
+    async def act(stage: Stage) -> None:
+        _, fault = await stage.ask("POST", "/faults", {"delay_s": 1})
+        await stage.broker.reset()
+        assert await stage.get("/faults") == []
+        assert (await stage.ask("DELETE", f"/faults/{fault['id']}"))[0] == 404
 
     run(act)
 
@@ -299,7 +309,8 @@ def test_wait_ends_when_its_client_has_gone() -> None:
             return
 
         with trio.fail_after(60):
-            await stage.ask("GET", "/topics/orders/records/wait?count=1&timeout_s=600", until_gone=gone)
+            status, _ = await stage.ask("GET", "/topics/orders/records/wait?count=1&timeout_s=600", until_gone=gone)
+        assert status == 409
 
     run(act)
 
@@ -359,5 +370,17 @@ def test_broker_that_keeps_its_data_is_neither_emptied_nor_copied(tmp_path: Path
             assert (await stage.get("/broker"))["keeps_data"] is True
             assert [each["name"] for each in await stage.get("/topics")] == ["orders"]
             assert (await stage.ask("POST", "/faults", {"delay_s": 0}))[0] == 201
+
+    trio.run(main)
+
+
+def test_member_of_a_cluster_takes_faults_and_follows_the_time_of_the_machine(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with open_cluster(1, tmp_path) as cluster, trio.open_nursery() as nursery:
+            stage = Stage(Control(AsyncEmbeddedBroker.around(cluster.brokers[1], None), nursery, no_port))
+            assert await stage.get("/health") == {"live": True, "ready": True, "reason": None}
+            assert (await stage.ask("POST", "/topics", {"name": "orders", "partitions": 2}))[0] == 201
+            assert (await stage.ask("POST", "/faults", {"delay_s": 0}))[0] == 201
+            assert (await stage.ask("POST", "/clock/advance", {"seconds": 1}))[0] == 409
 
     trio.run(main)
