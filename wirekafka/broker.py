@@ -145,8 +145,11 @@ class Broker:
         self._told: set[str] = set()
 
     @classmethod
-    async def open(cls, config: BrokerConfig, clock: Clock) -> Broker:
+    async def open(cls, config: BrokerConfig, clock: Clock, storage: Storage | None = None) -> Broker:
         """Opens the data directories, and loads the state that they hold.
+
+        Args:
+            storage: the file system; None for the real one.
 
         Raises:
             DirectoryLockedError: another broker holds a directory.
@@ -157,7 +160,7 @@ class Broker:
         Cancellation: everything that was opened is closed.
         """
         _check_is_no_member(config, Storage())
-        logs = await LogManager.open(config, clock)
+        logs = await LogManager.open(config, clock, storage=storage)
         try:
             broker = cls(config, clock, logs, open_hosted_topics(config, logs))
             broker._load()

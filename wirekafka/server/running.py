@@ -19,6 +19,7 @@ from wirekafka.clock import Clock
 from wirekafka.config import BrokerConfig
 from wirekafka.config.endpoints import parse_listeners
 from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.log.storage import Storage
 from wirekafka.pending import Pending
 from wirekafka.server.dispatch import Dispatcher
 from wirekafka.server.drivers import EpollDriver
@@ -76,6 +77,7 @@ async def open_broker(
     published: Published | None = None,
     is_spare: bool = False,
     first_topics: Sequence[FirstTopic] = (),
+    storage: Storage | None = None,
 ) -> AsyncIterator[RunningBroker]:
     """Runs a broker for as long as the with-block lasts; when the block begins, the broker answers requests.
 
@@ -88,6 +90,7 @@ async def open_broker(
         published: the address that clients use if they connect through a published port of this container.
         is_spare: the broker accepts no connection before `RunningBroker.listen` is called. It may have the port of another spare
             that runs, so that it replaces that one without a moment in which nobody listens. Not for a member of a cluster.
+        storage: the file system of a broker without other brokers; None for the real one.
 
     Raises:
         ConfigError: settings contradict each other, or name an API that does not exist.
@@ -107,7 +110,7 @@ async def open_broker(
             async with _running_member(config, clock, published) as running:
                 yield running
         else:
-            broker = await Broker.open(config, clock)
+            broker = await Broker.open(config, clock, storage)
             assert not (is_spare and first_topics), "a spare broker is empty, or a copy"
             take_part = _spare if is_spare else partial(_alone, first_topics)
             async with _running(broker, published, take_part, shares_ports=is_spare) as running:

@@ -21,12 +21,14 @@ from typing import Any
 
 import trio
 
+from wirekafka.api.metadata import MetadataRequest
 from wirekafka.broker import Broker
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.server.listener import Published
 from wirekafka.server.running import RunningBroker, only_cause
 from wirekafka.testing.advancing_clock import AdvancingClock
-from wirekafka.testing.faults import ActiveFault, FaultInjector, FaultSpec
+from wirekafka.testing.faults import STALE_METADATA_VERSION, ActiveFault, FaultInjector, FaultSpec
+from wirekafka.testing.fillable_storage import disk_of
 from wirekafka.testing.generations import Generation, Generations
 from wirekafka.testing.groups import GroupView, read_group, read_groups
 from wirekafka.testing.local_client import LocalClient
@@ -382,7 +384,11 @@ class AsyncEmbeddedBroker:
             ValueError: there is no such fault.
         """
         spec.check()
+        if spec.full_disk:
+            disk_of(self.broker)
         fault = ActiveFault(spec)
+        if spec.stale_metadata:
+            fault.metadata = await LocalClient(self.broker).ask(MetadataRequest(topics=None), STALE_METADATA_VERSION)
         self._faults.append(fault)
         if self._injector is not None:
             self._injector.begin()

@@ -45,6 +45,9 @@ def _refuse(request: Any, response: Any, code: int, version: int, is_flexible: b
         if name in fields:
             setattr(response, name, code)
             can_say = True
+    if "records" in fields:
+        # As in Apache Kafka. librdkafka takes null records for a broken response.
+        response.records = b""
     for field in fields.values():
         element = field.element.struct if field.element is not None else None
         if element is None or not _has_code(element, version, is_flexible):

@@ -17,18 +17,22 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from wirekafka.api.kafka_apis import API_NAMES
+from wirekafka.api.metadata import MetadataResponse, MetadataResponseTopic
 from wirekafka.api.registry import Api, Client, find_api
 from wirekafka.errors import ErrorCode, ProtocolError
 from wirekafka.log.storage import FileRegion
+from wirekafka.names import ZERO_TOPIC_ID
 from wirekafka.pending import Pending
-from wirekafka.server.dispatch import Route
+from wirekafka.server.dispatch import BROKEN_REQUEST_ERRORS, Route
 from wirekafka.testing.error_responses import has_elements, merge, refusal_of, split
-from wirekafka.wire.codec import decode, encode, fields_of, skip_tagged_fields
+from wirekafka.testing.fillable_storage import disk_of
+from wirekafka.wire.codec import decode, encode, skip_tagged_fields
 from wirekafka.wire.frames import RequestHeader, read_request_header
 from wirekafka.wire.messages.fetch import FetchRequest, FetchResponse
 
@@ -51,6 +55,15 @@ TRICKLE_SECONDS = 0.05
 
 Lost = Literal["request", "reply"]
 Cut = Literal["request", "reply", "mid_reply"]
+Move = Literal["moving", "loading"]
+
+FIND_COORDINATOR_KEY = 10
+
+COORDINATOR_KEYS = frozenset({8, 9, 10, 11, 12, 13, 14, 15, 22, 24, 25, 26, 28, 42, 47, 68, 69, 76, 77})
+"""The APIs whose requests go to the coordinator of a group or of a transactional id, and FindCoordinator."""
+
+STALE_METADATA_VERSION = 12
+"""The version of Metadata in which a fault keeps the topics: it has their names, ids and leader epochs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +82,10 @@ class Hit:
     client_id: str | None
 
 
+EFFECTS = ("error", "lose", "disconnect", "trickle_bytes_per_s", "throttle_ms", "stale_metadata", "coordinator", "full_disk")
+"""The fields of `FaultSpec` of which a fault has one at most."""
+
+
 @dataclass(frozen=True, slots=True)
 class FaultSpec:
     """Which requests are hit, and what happens to them. Exactly one of the effects is given; `delay_s` may be added to any.
@@ -85,7 +102,12 @@ class FaultSpec:
         disconnect: the connection is closed before the "request" is handled, before the "reply" is sent, or in the middle of it.
         trickle_bytes_per_s: the response is sent at this rate.
         throttle_ms: the response tells the client to wait so long.
+        stale_metadata: Metadata describes the topics as they were when the fault was ordered.
+        coordinator: of requests to the coordinator of a group or a transactional id. "moving": they get NOT_COORDINATOR, and
+            FindCoordinator gets COORDINATOR_NOT_AVAILABLE; "loading": they get COORDINATOR_LOAD_IN_PROGRESS.
+        full_disk: the disk is full until the request is answered: every write fails with ENOSPC.
         delay_s: the request is handled so much later.
+        reply_delay_s: the response is sent so much later than the request was handled, as by a slow disk.
     """
 
     api: str | None = None
@@ -102,7 +124,11 @@ class FaultSpec:
     disconnect: Cut | None = None
     trickle_bytes_per_s: int | None = None
     throttle_ms: int | None = None
+    stale_metadata: bool = False
+    coordinator: Move | None = None
+    full_disk: bool = False
     delay_s: float | None = None
+    reply_delay_s: float | None = None
 
     def check(self) -> None:
         """Raises unless the fault can be ordered.
@@ -117,13 +143,15 @@ class FaultSpec:
         for name, value, allowed in (
             ("lose", self.lose, ("request", "reply")),
             ("disconnect", self.disconnect, ("request", "reply", "mid_reply")),
+            ("coordinator", self.coordinator, ("moving", "loading")),
         ):
             if value is not None and value not in allowed:
                 raise ValueError(f"{name}={value!r} is none of {', '.join(allowed)}")
-        effects = [self.error, self.lose, self.disconnect, self.trickle_bytes_per_s, self.throttle_ms]
-        given = sum(effect is not None for effect in effects)
-        if given > 1 or (given == 0 and self.delay_s is None):
-            raise ValueError("a fault has one of error, lose, disconnect, trickle_bytes_per_s, throttle_ms and delay_s")
+        given = sum(effect is not None and effect is not False for effect in map(partial(getattr, self), EFFECTS))
+        if given > 1 or (given == 0 and self.delay_s is None and self.reply_delay_s is None):
+            raise ValueError(f"a fault has one of {', '.join(EFFECTS)}, delay_s and reply_delay_s")
+        if self.stale_metadata and self.api not in (None, "Metadata"):
+            raise ValueError(f"stale_metadata is a fault of Metadata, not of {self.api}")
         if self.partition is not None and self.topic is None:
             raise ValueError("partition is given without topic")
         if self.trickle_bytes_per_s is not None and self.trickle_bytes_per_s < 1:
@@ -146,10 +174,12 @@ class ActiveFault:
     Attributes:
         spec: what was ordered.
         hits: the requests that it has hit, in order.
+        metadata: all topics when the fault was ordered, for stale metadata.
     """
 
     spec: FaultSpec
     hits: list[Hit] = field(default_factory=list)
+    metadata: MetadataResponse = field(default_factory=MetadataResponse)
     _matched: int = 0
     _dice: random.Random = field(default_factory=random.Random)
 
@@ -200,7 +230,7 @@ class FaultInjector:
             return self._end_session(request)
         for fault in self._faults if request.is_served else ():
             if self._matches(fault.spec, hit, request) and fault.takes(hit):
-                return self._carry_out(fault.spec, request, client, now_ms)
+                return self._carry_out(fault, request, client, now_ms)
         return self._inner(frame, client, now_ms)
 
     def _hides_topics(self, request: _Request) -> bool:
@@ -225,6 +255,10 @@ class FaultInjector:
         if spec.api not in (None, hit.api) or spec.client_id not in (None, hit.client_id):
             return False
         if spec.group is not None and spec.group not in request.groups():
+            return False
+        if spec.stale_metadata and hit.api != "Metadata":
+            return False
+        if spec.coordinator is not None and not request.needs_coordinator(spec.coordinator):
             return False
         return spec.topic is None or self._split(spec, request)[0] is not None
 
@@ -251,37 +285,80 @@ class FaultInjector:
         found = self._broker.topics.find_by_id(topic_id)
         return None if found is None else found.name
 
-    def _carry_out(self, spec: FaultSpec, request: _Request, client: Client, now_ms: int) -> Answer | Pending[Any]:
-        if spec.delay_s is None:
-            return self._act(spec, request, client, now_ms)
+    def _carry_out(self, fault: ActiveFault, request: _Request, client: Client, now_ms: int) -> Answer | Pending[Any]:
+        delay_s = fault.spec.delay_s
+        if delay_s is None:
+            return self._act(fault, request, client, now_ms)
         kept = request.kept()
         pending: Pending[Any] = Pending(on_abandon=lambda: timer.cancel())
 
         def act() -> None:
             try:
-                pending.complete_with(self._act(spec, kept, client, now_ms))
+                pending.complete_with(self._act(fault, kept, client, now_ms))
             except Exception as error:  # noqa: BLE001 - the connection would wait for ever
                 pending.complete(_as_refusal(error))
 
-        timer = self._broker.clock.call_later(spec.delay_s * 1000, act)
+        timer = self._broker.clock.call_later(delay_s * 1000, act)
         return pending
 
-    def _act(self, spec: FaultSpec, request: _Request, client: Client, now_ms: int) -> Answer | Pending[Any]:
+    def _act(self, fault: ActiveFault, request: _Request, client: Client, now_ms: int) -> Answer | Pending[Any]:
+        spec = fault.spec
         if spec.lose == "request":
             # A client that wants no response sends on; any other request of the connection waits with this one.
             return None if request.wants_no_response else Pending()
         if spec.disconnect == "request":
             raise ProtocolError("a test has ordered it")
-        if spec.error is not None:
-            return self._refuse(spec, request, client, now_ms)
-        answer = self._inner(request.frame, client, now_ms)
+        error = _error_of(spec, request)
+        if error is not None:
+            return self._late(spec, self._refuse(spec, error, request, client, now_ms))
+        answer = self._handle_with(spec, request, client, now_ms)
         if isinstance(answer, Pending):
             request = request.kept()
-        after = partial(self._after, spec, request, client)
-        return answer.map(_guarded(after)) if isinstance(answer, Pending) else after(answer)
+        after = partial(self._after, fault, request, client)
+        return self._late(spec, answer.map(_guarded(after)) if isinstance(answer, Pending) else after(answer))
 
-    def _after(self, spec: FaultSpec, request: _Request, client: Client, answer: Any) -> Any:
+    def _handle_with(self, spec: FaultSpec, request: _Request, client: Client, now_ms: int) -> Answer | Pending[Any]:
+        """Lets the broker handle a request; on a full disk if the fault says so."""
+        if not spec.full_disk:
+            return self._inner(request.frame, client, now_ms)
+        with ExitStack() as stack:
+            stack.enter_context(disk_of(self._broker).full())
+            answer = self._inner(request.frame, client, now_ms)
+            if not isinstance(answer, Pending):
+                return answer
+            empty_again = stack.pop_all().close
+
+        def abandon() -> None:
+            empty_again()
+            answer.abandon()
+
+        def finish(result: Any) -> None:
+            empty_again()
+            pending.complete(result)
+
+        pending: Pending[Any] = Pending(on_abandon=abandon)
+        answer.then(finish)
+        return pending
+
+    def _late(self, spec: FaultSpec, answer: Answer | Pending[Any]) -> Answer | Pending[Any]:
+        """Returns the answer, or a Pending that completes so much later than the answer as the fault says."""
+        delay_s = spec.reply_delay_s
+        if delay_s is None or answer is None:
+            return answer
+
+        def hold(result: Any) -> Any:
+            if result is None:
+                return None
+            data = result if isinstance(result, ProtocolError) else _bytes_of(result)
+            pending: Pending[Any] = Pending(on_abandon=lambda: timer.cancel())
+            timer = self._broker.clock.call_later(delay_s * 1000, lambda: pending.complete(data))
+            return pending
+
+        return answer.map(_guarded(hold)) if isinstance(answer, Pending) else hold(answer)
+
+    def _after(self, fault: ActiveFault, request: _Request, client: Client, answer: Any) -> Any:
         """Does to an answer what a fault does after a request was handled."""
+        spec = fault.spec
         if answer is None or isinstance(answer, ProtocolError):
             return answer
         if spec.lose is not None:
@@ -290,7 +367,9 @@ class FaultInjector:
             return _gone()
         data = _bytes_of(answer)
         if spec.throttle_ms is not None:
-            return request.throttled(data, spec.throttle_ms)
+            return request.changed(data, partial(_throttle, spec.throttle_ms))
+        if spec.stale_metadata:
+            return request.changed(data, partial(_make_stale, fault.metadata, request.names_all_topics, spec.topic))
         if spec.disconnect == "mid_reply":
             self._driver.send_early(client, data[: len(data) // 2])
             return _gone()
@@ -315,21 +394,20 @@ class FaultInjector:
         self._broker.clock.call_later(0, partial(send, data))
         return pending
 
-    def _refuse(self, spec: FaultSpec, request: _Request, client: Client, now_ms: int) -> Answer | Pending[Any]:
+    def _refuse(self, spec: FaultSpec, code: ErrorCode, request: _Request, client: Client, now_ms: int) -> Answer | Pending[Any]:
         """Answers the part of a request that a fault is about with its error, and lets the other part be handled.
 
         Raises:
             ProtocolError: the response has no field for an error.
         """
-        assert spec.error is not None and request.api is not None, "a fault with an error has hit a served API"
+        assert request.api is not None, "a fault has hit a served API"
         api, header = request.api, request.header
         refused, handled = self._split(spec, request)
         version, is_flexible = header.api_version, request.is_flexible
         route = Route(api, version, api.handler_on(self._broker))
-        code = ErrorCode[spec.error]
         made = None if refused is None else refusal_of(refused, api.response, code, version, is_flexible=is_flexible)
         if made is None:
-            raise ProtocolError(f"a test has ordered {spec.error}, which a {route} response cannot say")
+            raise ProtocolError(f"a test has ordered {code.name}, which a {route} response cannot say")
         if spec.topic is not None and has_elements(made) and hasattr(made, "error_code"):
             # The error is that of the partitions: clients that find one of the whole response read no further.
             made.error_code = ErrorCode.NONE
@@ -347,6 +425,44 @@ class FaultInjector:
             handled.session_id, handled.session_epoch = 0, -1
         answer = self._inner(request.with_body(handled), client, now_ms)
         return answer.map(_guarded(join)) if isinstance(answer, Pending) else join(answer)
+
+
+def _error_of(spec: FaultSpec, request: _Request) -> ErrorCode | None:
+    """Returns the error that answers the request; None if the broker handles it."""
+    if spec.error is not None:
+        return ErrorCode[spec.error]
+    if spec.coordinator is None:
+        return None
+    if spec.coordinator == "loading":
+        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    is_search = request.header.api_key == FIND_COORDINATOR_KEY
+    return ErrorCode.COORDINATOR_NOT_AVAILABLE if is_search else ErrorCode.NOT_COORDINATOR
+
+
+def _throttle(throttle_ms: int, response: Any) -> None:
+    if "throttle_time_ms" in type(response).field_defaults:
+        response.throttle_time_ms = throttle_ms
+
+
+def _make_stale(former: MetadataResponse, names_all: bool, name: str | None, response: Any) -> None:
+    """Replaces the topics of a response by what they were.
+
+    Args:
+        names_all: the request is about all topics.
+        name: only this topic is replaced; None for all.
+    """
+    by_name = {topic.name: topic for topic in former.topics}
+    kept = [topic for topic in response.topics if name not in (None, topic.name)]
+    asked = [topic for topic in response.topics if name in (None, topic.name)]
+    if names_all:
+        replaced = [topic for topic in former.topics if name in (None, topic.name)]
+    else:
+        replaced = [by_name.get(topic.name) or _unknown(topic) for topic in asked]
+    response.topics = kept + replaced
+
+
+def _unknown(topic: MetadataResponseTopic) -> MetadataResponseTopic:
+    return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name=topic.name, topic_id=ZERO_TOPIC_ID)
 
 
 def _as_refusal(error: Exception) -> ProtocolError:
@@ -405,7 +521,11 @@ class _Request:
     def body(self) -> Message | None:
         """Returns the decoded body; None if the API or its version is not served."""
         if self._body is None and self.api is not None and self.is_served:
-            self._body = decode(self.api.request, self.header.api_version, self.is_flexible, self.frame[self._body_at :])
+            # Bytes after the body are ignored, as by the dispatcher: librdkafka sends some in Metadata.
+            try:
+                self._body, _ = self.api.request_reader(self.header.api_version)(self.frame, self._body_at, len(self.frame))
+            except BROKEN_REQUEST_ERRORS as error:
+                raise ProtocolError(f"a broken {self.api.name} request: {error}") from None
         return self._body
 
     @property
@@ -424,22 +544,34 @@ class _Request:
             return []
         many = getattr(body, "groups", None) or getattr(body, "group_ids", None) or []
         named = [each if isinstance(each, str) else getattr(each, "group_id", None) for each in many]
+        if self.header.api_key == FIND_COORDINATOR_KEY:
+            named = [body.key, *body.coordinator_keys]
         return [getattr(body, "group_id", ""), *filter(None, named)]
+
+    @property
+    def names_all_topics(self) -> bool:
+        """Whether a Metadata request is about all topics."""
+        topics = getattr(self.body(), "topics", None)
+        return topics is None or (self.header.api_version == 0 and not topics)
+
+    def needs_coordinator(self, move: Move) -> bool:
+        """Whether a request goes to a coordinator that moves, or looks for it."""
+        if self.header.api_key not in COORDINATOR_KEYS or (move == "loading" and self.header.api_key == FIND_COORDINATOR_KEY):
+            return False
+        # An InitProducerId without a transactional id goes to any broker.
+        return getattr(self.body(), "transactional_id", "") is not None
 
     def with_body(self, body: Message) -> memoryview:
         """Returns the frame of a request with the same header and another body."""
         encoded = encode(body, self.header.api_version, self.is_flexible)
         return memoryview(bytearray(bytes(self.frame[: self._body_at]) + encoded))
 
-    def throttled(self, data: bytes, throttle_ms: int) -> bytes:
-        """Returns a response with another throttle time; the same response if its version has none at the beginning."""
+    def changed(self, data: bytes, change: Callable[[Any], object]) -> bytes:
+        """Returns a response after `change` has changed its message."""
         assert self.api is not None, "an answered request is of a served API"
         version, is_flexible = self.header.api_version, self.is_flexible
-        fields = fields_of(self.api.response, version, is_flexible)
-        if "throttle_time_ms" not in {each.name for each in fields}:
-            return data
         at = 8 + self.api.has_flexible_response_header(version)
         message: Any = decode(self.api.response, version, is_flexible, data[at:])
-        message.throttle_time_ms = throttle_ms
+        change(message)
         body = encode(message, version, is_flexible)
         return (at - 4 + len(body)).to_bytes(4, "big") + data[4:at] + body

@@ -18,6 +18,7 @@ from wirekafka.config import BrokerConfig
 from wirekafka.server.listener import BoundListener, Published
 from wirekafka.server.running import RunningBroker, open_broker
 from wirekafka.testing.advancing_clock import AdvancingClock
+from wirekafka.testing.fillable_storage import FillableStorage
 
 
 class Generation:
@@ -108,7 +109,9 @@ class Generations:
                 config = BrokerConfig.load(None, self._settings | {"log.dirs": path})
                 if not self._has_ports:
                     _check_free(config)
-                async with open_broker(config, clock, published=self._published, is_spare=True) as running:
+                async with open_broker(
+                    config, clock, published=self._published, is_spare=True, storage=FillableStorage()
+                ) as running:
                     generation = Generation(running, path, scope)
                     self._keep_ports(config, running)
                     task_status.started(generation)

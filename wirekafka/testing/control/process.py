@@ -12,6 +12,7 @@ import trio
 from wirekafka.server.running import RunningBroker, open_broker
 from wirekafka.testing.advancing_clock import AdvancingClock
 from wirekafka.testing.async_broker import AsyncEmbeddedBroker, has_memory, open_embedded
+from wirekafka.testing.fillable_storage import FillableStorage
 
 if TYPE_CHECKING:
     from wirekafka.config import BrokerConfig
@@ -85,7 +86,8 @@ async def _kept(
     found = trio.lowlevel.current_clock()
     clock = found if isinstance(found, AdvancingClock) and not config.is_member else None
     own_clock = None if clock is None else clock.of_broker()
-    async with open_broker(config, own_clock, published=published, first_topics=first_topics) as running:
+    disk = FillableStorage()
+    async with open_broker(config, own_clock, published=published, first_topics=first_topics, storage=disk) as running:
         yield AsyncEmbeddedBroker.around(running, clock)
 
 

@@ -130,7 +130,8 @@ def test_error_of_a_partition_is_not_that_of_the_whole_response(broker: Embedded
     with socket.create_connection(address(broker), 5) as peer, broker.fault(topic="orders", error="OFFSET_OUT_OF_RANGE"):
         answer = fetch(peer, FetchRequest(topics=of_orders()))
     assert answer.error_code == ErrorCode.NONE
-    assert answer.responses[0].partitions[0].error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+    [partition] = answer.responses[0].partitions
+    assert (partition.error_code, partition.records) == (ErrorCode.OFFSET_OUT_OF_RANGE, b"")
 
 
 def test_only_faults_of_fetch_end_fetch_sessions(broker: EmbeddedBroker) -> None:
@@ -302,6 +303,9 @@ def test_log_is_sound_after_faults(broker: EmbeddedBroker) -> None:
         ({"error": "NONE", "lose": "reply"}, "a fault has one of error, lose"),
         ({"partition": 1, "error": "NONE"}, "partition is given without topic"),
         ({"trickle_bytes_per_s": 0}, "at least 1"),
+        ({"coordinator": "gone"}, "coordinator='gone' is none of moving, loading"),
+        ({"api": "Produce", "stale_metadata": True}, "stale_metadata is a fault of Metadata, not of Produce"),
+        ({"full_disk": True, "error": "NONE"}, "a fault has one of error, lose"),
     ],
 )
 def test_wrong_faults_are_refused(broker: EmbeddedBroker, fields: dict[str, Any], said: str) -> None:

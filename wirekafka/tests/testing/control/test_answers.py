@@ -129,8 +129,9 @@ EXAMPLES: dict[str, Any] = {
 def test_fault_takes_every_field_that_python_takes() -> None:
     async def act(stage: Stage) -> None:
         for field in fields(FaultSpec):
-            effect = {} if field.name == "delay_s" else {"delay_s": 1.5}
-            given: dict[str, Any] = EXAMPLES | effect | {field.name: EXAMPLES.get(field.name, _example(field.name))}
+            effect: dict[str, Any] = {} if field.name == "delay_s" else {"delay_s": 1.5}
+            api = {"api": "Metadata"} if field.name == "stale_metadata" else {}
+            given: dict[str, Any] = EXAMPLES | effect | {field.name: EXAMPLES.get(field.name, _example(field.name))} | api
             status, made = await stage.ask("POST", "/faults", given)
             assert (status, made["fault"]) == (201, asdict(FaultSpec(**given))), made
 
@@ -140,6 +141,7 @@ def test_fault_takes_every_field_that_python_takes() -> None:
 def _example(name: str) -> object:
     """Returns a value of an effect."""
     values: dict[str, object] = {"error": "NOT_ENOUGH_REPLICAS", "lose": "reply", "disconnect": "mid_reply"}
+    values |= {"coordinator": "moving", "stale_metadata": True, "full_disk": True}
     return values.get(name, 5)
 
 
