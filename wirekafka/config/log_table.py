@@ -188,8 +188,8 @@ LOG_SETTINGS = (
         "min.insync.replicas",
         Type.INT,
         1,
-        "How many replicas must have a record before a Produce with acks=all is answered. A value above the number of "
-        "replicas counts as that number.",
+        "How many replicas must be in sync for a Produce with acks=all to succeed. The Produce is answered when all replicas "
+        "in sync have the records. A value above the number of replicas counts as that number.",
         at_least(1),
         is_dynamic=True,
     ),

@@ -11,7 +11,7 @@ Rules of this file:
 
 Differs from Apache Kafka:
     Apache Kafka writes the settings of a new topic before the topic, in two steps. It does not limit the size of a znode.
-    Partitions cannot be assigned to no broker, and not to a broker with a negative id.
+    An assignment must name a broker for each partition, and no negative broker id.
 
 Source: kafka.server.ZkAdminManager, kafka.zk.AdminZkClient of Kafka 3.9.
 """

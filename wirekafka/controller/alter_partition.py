@@ -7,8 +7,9 @@ Source: kafka.controller.KafkaController.tryProcessAlterPartition of Kafka 3.9; 
 Differs from Apache Kafka:
     The broker epochs of the new in-sync replicas are checked (KIP-903), as Kafka's controllers with KRaft do. So a replica that
     has restarted since it caught up stays out of sync. Kafka's controllers with ZooKeeper ignore these epochs.
-    Only the leader may ask, only for replicas of the partition, and it is always among them; as with KRaft.
-    The leader may stay in sync while it shuts down, so that it can remove followers that are stuck.
+    Only the leader may change the in-sync replicas. They must be replicas of the partition, and include the leader; as with
+    KRaft.
+    The leader may stay in sync while it shuts down, so that it can remove followers that do not catch up.
 """
 
 from __future__ import annotations

@@ -8,9 +8,9 @@ replicas by LeaderAndIsr, and answers KAFKA_STORAGE_ERROR for those that are off
 Source: kafka.controller.KafkaController (processBrokerChange, processBrokerModification, onBrokerStartup, onBrokerFailure,
 onBrokerLogDirFailure, processLeaderAndIsrResponseReceived) of Kafka 3.9.
 Differs from Apache Kafka:
-    Brokers that died and brokers that returned are handled at once. So no broker that is dead is elected, and no election is
-    unclean because the last in-sync replica has just restarted.
-    Features of a broker that do not match the finalized ones are not looked at; such a broker stops by itself.
+    The controller handles all brokers that died and all brokers that returned in one event. So it elects no dead broker, and no
+    election is unclean because the last in-sync replica has just restarted.
+    The controller does not compare the features of a broker with the finalized ones: a broker of Apache Kafka without one exits.
 """
 
 from __future__ import annotations

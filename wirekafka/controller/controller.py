@@ -17,8 +17,8 @@ Rules of this file:
 Source: kafka.controller.KafkaController (elect, maybeResign, onControllerResignation, triggerControllerMove),
 kafka.controller.ControllerEventManager.
 
-Differs from Apache Kafka: after a lost connection everything is read again. Apache Kafka repeats the operation, whatever its
-outcome was.
+Differs from Apache Kafka: after a lost connection the controller reads everything again. Apache Kafka repeats the operation,
+whatever its outcome was.
 """
 
 from __future__ import annotations

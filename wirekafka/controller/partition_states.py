@@ -6,10 +6,10 @@ knows. A state that was written by somebody else meanwhile is read, and its elec
 
 Source: kafka.controller.ZkPartitionStateMachine of Kafka 3.9.
 Differs from Apache Kafka:
-    The states are not read before each election, because all in-sync replicas change by this controller's own writes.
+    The controller does not read the state of a partition before an election, because only its own writes change the state.
     Brokers that shut down get no LeaderAndIsr of an election, except the former leader; Kafka lets their followers run again.
-    While a replica in sync is shutting down, no election is unclean, unless an operator asks for it. Kafka elects uncleanly when
-    any broker comes or goes meanwhile.
+    While the broker of an in-sync replica is shutting down, no election is unclean, unless an operator asks for it. Kafka elects
+    uncleanly when any broker comes or goes meanwhile.
 """
 
 from __future__ import annotations

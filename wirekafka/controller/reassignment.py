@@ -18,10 +18,10 @@ Kafka.
 Source: kafka.controller.KafkaController (onPartitionReassignment, processZkPartitionReassignment,
 processApiPartitionReassignment, processListPartitionReassignments), kafka.controller.ReplicaAssignment of Kafka 3.9; KIP-455.
 Differs from Apache Kafka:
-    Replicas are removed and the leader moves in one write; Kafka writes once for each.
+    One write removes replicas and moves the leader; Kafka writes once for each.
     A reassignment that would remove all in-sync replicas is refused, as Kafka does with KRaft; Kafka with ZooKeeper stops them.
     A reassignment of a partition that has no leader yet elects one among the replicas that are added.
-    Content of `/admin/reassign_partitions` that changes counts like new content.
+    A change of the content of `/admin/reassign_partitions` begins the reassignments in the new content.
 """
 
 from __future__ import annotations

@@ -6,8 +6,9 @@ Rules of this file:
     A replica of a topic that is being deleted gets no LeaderAndIsr.
 
 Source: kafka.controller.ZkReplicaStateMachine of Kafka 3.9.
-Differs from Apache Kafka: Kafka removes the replicas of one broker after those of another. Here all replicas that are offline are
-removed at once, and a broker that is coming back is the one that stays, if it can.
+Differs from Apache Kafka: Kafka removes the replicas of one broker after those of another. wirekafka removes all offline
+replicas of a partition from the in-sync replicas in one write. If all in-sync replicas are offline, one of them stays, if
+possible one whose broker is returning.
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@
 Source: kafka.server.KafkaServer (initZkClient, getOrGenerateClusterId), kafka.zk.KafkaZkClient (createTopLevelPaths,
 createOrGetClusterId).
 
-Differs from Apache Kafka: a cluster with a KRaft controller, or with a migration to KRaft, is refused, and one into which or
-out of which a single node is moving its topics. A broker whose data directory belongs to a cluster creates no other cluster:
-Apache Kafka creates one in a misspelled chroot, and refuses the directory afterwards.
+Differs from Apache Kafka: a broker refuses to join a cluster with a KRaft controller, a cluster that migrates to KRaft, and a
+cluster into or out of which a single node is moving its topics. A broker whose data directory belongs to a cluster creates no
+other cluster. Apache Kafka creates one in a misspelled chroot, and refuses the directory afterwards.
 """
 
 from __future__ import annotations

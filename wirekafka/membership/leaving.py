@@ -134,7 +134,7 @@ async def leave(zookeeper: RetryingClient, config: BrokerConfig, clock: Clock) -
 async def _leave(zookeeper: RetryingClient, config: BrokerConfig, clock: Clock) -> Left:
     cluster_id = await find_cluster_id(zookeeper)
     if cluster_id is None:
-        raise _refusal("There is no cluster in the chroot of zookeeper.connect")
+        raise _refusal("There is no cluster in the chroot of zookeeper.connect: correct the chroot")
     if read_owner(config.log_dirs[0], Storage()) is None:
         raise _refusal(f"{config.log_dirs[0]} is not a data directory")
     logs = await LogManager.open(config, clock, cluster_id=cluster_id)

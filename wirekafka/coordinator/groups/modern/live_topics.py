@@ -4,7 +4,7 @@ In a cluster the topics are those of the image, which a broker that has just sta
 group may compute an assignment, because members would lose the partitions of the topics that are not known yet.
 
 Differs from Apache Kafka: in a cluster, the racks of brokers are no part of the hash by which a group detects changes of topics.
-With ZooKeeper, a broker that stops takes its rack with it, and each such stop would begin a new group epoch.
+With ZooKeeper, the rack of a stopped broker is unknown, so each stop of a broker would begin a new group epoch.
 
 Source: CoordinatorMetadataImage, GroupMetadataManager.onMetadataUpdate.
 """
