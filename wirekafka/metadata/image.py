@@ -8,8 +8,9 @@ Rules of this file:
     A request with many partitions is taken in steps. A step takes all partitions of one topic that the request names: a client
     that saw some of them only would spread keys over too few partitions.
     The image does not affect the logs of this broker: LeaderAndIsr and StopReplica do.
-    The first request with partitions after a registration of this broker names all partitions. Topics that it does not name were
-    deleted while this broker had no session.
+    If the first request after a registration of this broker names partitions, it names all of them. Topics that it does not name
+    were deleted while this broker had no session. A controller that has just been elected sends a request without partitions
+    first, and may tell the partitions by several requests. It is not known then what was deleted.
 
 Differs from Apache Kafka:
     A broker of Apache Kafka whose session has expired keeps the topics that were deleted meanwhile, until it is restarted.
@@ -172,8 +173,8 @@ class ClusterImage:
         self.before_topic_change: list[BeforeTopicChange] = []
         self.on_topic_change: list[OnTopicChange] = []
         self.after_update: list[Callable[[], object]] = []
-        self._whole_broker_epoch = UNKNOWN_BROKER_EPOCH
-        """The registration of this broker to which the last request with partitions was sent that was taken to its end."""
+        self._broker_epoch = UNKNOWN_BROKER_EPOCH
+        """The registration of this broker to which the last request was sent that was taken to its end."""
 
     def update(self, request: UpdateMetadataRequest) -> Work[None]:
         """Takes a request of the controller, of any version, in steps of one topic or less each.
@@ -202,19 +203,19 @@ class ClusterImage:
                 self._take_partitions(topic_state.topic_name, topic_state.topic_id, taken)
                 yield
                 self._check_epoch(request)
-            if named and request.broker_epoch not in (UNKNOWN_BROKER_EPOCH, self._whole_broker_epoch):
+            if named and request.broker_epoch not in (UNKNOWN_BROKER_EPOCH, self._broker_epoch):
                 yield from self._remove_others(request, named)
         finally:
             for callback in self.after_update:
                 callback()
 
+        self._broker_epoch = request.broker_epoch
         if named:
             self.whole_epoch = request.controller_epoch
-            self._whole_broker_epoch = request.broker_epoch
             self.untold.clear()
 
     def _remove_others(self, request: UpdateMetadataRequest, named: Container[str]) -> Work[None]:
-        """Removes the topics that the first request with partitions after a registration does not name."""
+        """Removes the topics that the first request after a registration does not name."""
         for topic in [topic for name, topic in self.topics.items() if name not in named]:
             self._remove(topic)
             self._tell(topic.name, None, [*topic.partitions])
