@@ -19,8 +19,8 @@ Versions:
     7: `is_kraft_controller` (KIP-866).
 
 Differs from Apache Kafka:
-    A request that arrives after a newer one of the same controller is refused. Apache Kafka executes requests in the order of
-    their arrival.
+    The connection of a request that arrives after a newer one of the same controller, over a newer connection, is closed. Apache
+    Kafka executes requests in the order of their arrival.
     A replica becomes a follower even if its leader is not among the live brokers. After a request of type FULL from any
     controller, the partitions that it does not name are strays. In the same leader epoch, a leader takes a newer partition epoch.
 
@@ -66,6 +66,6 @@ def _take_roles(member: Member, call: Call[LeaderAndIsrRequest]) -> Work[LeaderA
 
     if is_stale():
         return (yield from refusal(request, ErrorCode.STALE_BROKER_EPOCH))
-    if not member.replicas.controller_order.take(request, call.correlation_id):
+    if not member.replicas.controller_order.take(request, call.correlation_id, call.client.number):
         return (yield from refusal(request, ErrorCode.STALE_CONTROLLER_EPOCH))
     return (yield from member.replicas.apply(request, is_stale))

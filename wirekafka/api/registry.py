@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
+from itertools import count
 from pkgutil import walk_packages
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
@@ -75,6 +76,7 @@ class Client:
         authorizer: decides what the principal may do; None without an authorizer: every principal may do everything.
         on_close: the callbacks for the end of the connection, by their owners; None if there are none.
         shortcuts: the connection's shortcuts; the dispatcher fills and reads them.
+        number: ascends from one accepted connection to the next.
     """
 
     host: str
@@ -88,6 +90,7 @@ class Client:
     authorizer: Authorizer | None = None
     on_close: dict[object, Callable[[], object]] | None = None
     shortcuts: Shortcuts | None = None
+    number: int = field(default_factory=count().__next__)
 
     def is_authorized(self, operation: Operation, resource: Resource) -> bool:
         """Whether the client's principal may do the operation."""

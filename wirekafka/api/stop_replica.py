@@ -10,8 +10,8 @@ Versions:
     3: `delete_partition` and `leader_epoch` for each partition (KIP-570). 4: `is_kraft_controller` (KIP-866).
 
 Differs from Apache Kafka:
-    A request that arrives after a newer one of the same controller is refused. Apache Kafka executes requests in the order of
-    their arrival.
+    The connection of a request that arrives after a newer one of the same controller, over a newer connection, is closed. Apache
+    Kafka executes requests in the order of their arrival.
     A leader that is stopped without a deletion does not lead any more.
 
 Source: KafkaApis.handleStopReplicaRequest, ReplicaManager.stopReplicas.
@@ -51,6 +51,6 @@ def _stop(member: Member, call: Call[StopReplicaRequest]) -> Work[StopReplicaRes
     request = call.request
     if is_broker_epoch_stale(request.broker_epoch, member.broker_epoch, is_kraft_controller=request.is_kraft_controller):
         return StopReplicaResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)
-    if not member.replicas.controller_order.take(request, call.correlation_id):
+    if not member.replicas.controller_order.take(request, call.correlation_id, call.client.number):
         return StopReplicaResponse(error_code=ErrorCode.STALE_CONTROLLER_EPOCH)
     return (yield from member.replicas.stop(request))

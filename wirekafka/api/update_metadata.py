@@ -4,8 +4,7 @@ Behaviour:
     Only a member of a cluster with ZooKeeper serves this request. It replaces the live brokers and the controller of the image,
     and the partitions that it names; the leader -2 deletes a partition. Metadata, FindCoordinator and others answer from it.
     A request for an older registration of this broker gets STALE_BROKER_EPOCH. A request of a former controller gets
-    STALE_CONTROLLER_EPOCH, and so does a request that arrives after a later one of the same controller. A request that has begun
-    is taken to its end before another request of a controller begins.
+    STALE_CONTROLLER_EPOCH. A request that has begun is taken to its end before another request of a controller begins.
 
 Versions:
     0: the address of a broker. 1: endpoints. 2: racks. 3: names of listeners. 4: offline replicas. 5: partitions by topic, the
@@ -13,8 +12,8 @@ Versions:
     no effect, as in Apache Kafka without a migration.
 
 Differs from Apache Kafka:
-    A request that arrives after a newer one of the same controller is refused. Apache Kafka executes requests in the order of
-    their arrival.
+    The connection of a request that arrives after a newer one of the same controller, over a newer connection, is closed. Apache
+    Kafka executes requests in the order of their arrival.
     If the first request after a new registration of this broker has partitions, the topics that it does not name are removed.
     A request with more than 10,000 endpoints of brokers gets INVALID_REQUEST, and partitions with more than 32,767 replicas are
     ignored.
@@ -60,7 +59,7 @@ def _update(member: Member, call: Call[UpdateMetadataRequest]) -> Work[UpdateMet
     request = call.request
     if is_broker_epoch_stale(request.broker_epoch, member.broker_epoch, is_kraft_controller=request.is_kraft_controller):
         raise KafkaError(ErrorCode.STALE_BROKER_EPOCH)
-    if not member.replicas.controller_order.take(request, call.correlation_id):
+    if not member.replicas.controller_order.take(request, call.correlation_id, call.client.number):
         raise KafkaError(ErrorCode.STALE_CONTROLLER_EPOCH)
     if request.controller_epoch < member.replicas.controller_epoch:
         raise KafkaError(ErrorCode.STALE_CONTROLLER_EPOCH)

@@ -7,6 +7,11 @@ is not: its list of live brokers has no epoch, so the older request would bring 
 cluster. The correlation ids of a controller's requests to one broker ascend over all connections, so they tell the order. After
 2^31 requests the correlation ids continue with the negative numbers.
 
+The connection of an overtaken request is older than that of the newer request, and its controller has given it up, so it is
+closed. If another process has sent a request with too great a correlation id or broker epoch, the controller connects again, and
+its requests are taken, because they arrive over the newest connection. A request that were answered by an error instead would be
+lost, and so would be all later requests of this controller.
+
 Rules of this file: pure.
 
 Differs from Apache Kafka: its brokers apply requests in the order of their arrival.
@@ -16,8 +21,9 @@ Source: kafka.controller.RequestSendThread; org.apache.kafka.clients.NetworkClie
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
+from wirekafka.errors import ProtocolError
 from wirekafka.replication.controller_requests import UNKNOWN_BROKER_EPOCH
 
 
@@ -32,30 +38,51 @@ class ControllerRequest(Protocol):
     broker_epoch: int
 
 
+class _Taken(NamedTuple):
+    """What is known of the newest request.
+
+    Attributes:
+        connection: the number of the connection over which it came.
+    """
+
+    controller_epoch: int
+    broker_epoch: int
+    correlation_id: int
+    connection: int
+
+
 class ControllerOrder:
     """The newest request of a controller that this broker has executed."""
 
     __slots__ = ("_newest",)
 
     def __init__(self) -> None:
-        self._newest = (-1, -1, 0)
+        self._newest = _Taken(-1, UNKNOWN_BROKER_EPOCH, 0, -1)
 
-    def take(self, request: ControllerRequest, correlation_id: int) -> bool:
-        """Notes a request that the broker is about to execute; returns False if the broker has executed a newer one.
+    def take(self, request: ControllerRequest, correlation_id: int, connection: int) -> bool:
+        """Notes a request that the broker is about to execute; returns False if the request is of a deposed controller.
 
         The correlation ids begin anew with a newer controller epoch, and with a newer registration of this broker.
 
         Args:
             correlation_id: the one in the header of the request.
+            connection: a number that ascends from one accepted connection to the next.
+
+        Raises:
+            ProtocolError: the broker has executed a newer request of the same controller, which came over a newer connection.
         """
-        newest_controller_epoch, newest_broker_epoch, newest_id = self._newest
-        broker_epoch = request.broker_epoch
-        if broker_epoch == UNKNOWN_BROKER_EPOCH and request.controller_epoch == newest_controller_epoch:
-            broker_epoch = newest_broker_epoch
-        times, newest_times = (request.controller_epoch, broker_epoch), (newest_controller_epoch, newest_broker_epoch)
-        if times < newest_times or (times == newest_times and _is_earlier(correlation_id, newest_id)):
+        newest, broker_epoch = self._newest, request.broker_epoch
+        if request.controller_epoch < newest.controller_epoch:
             return False
-        self._newest = *times, correlation_id
+        if request.controller_epoch == newest.controller_epoch:
+            if broker_epoch == UNKNOWN_BROKER_EPOCH:
+                broker_epoch = newest.broker_epoch
+            is_earlier = broker_epoch < newest.broker_epoch or (
+                broker_epoch == newest.broker_epoch and _is_earlier(correlation_id, newest.correlation_id)
+            )
+            if is_earlier and connection < newest.connection:
+                raise ProtocolError("a newer request of the controller has come over another connection")
+        self._newest = _Taken(request.controller_epoch, broker_epoch, correlation_id, connection)
         return True
 
 

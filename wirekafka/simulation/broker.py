@@ -19,7 +19,7 @@ from wirekafka.controller.alter_partition import alter_partition
 from wirekafka.controller.controlled_shutdown import shut_down
 from wirekafka.controller.controller import Controller
 from wirekafka.controller.settings import ControllerSettings
-from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.errors import ErrorCode, KafkaError, ProtocolError
 from wirekafka.log.storage import FileRegion
 from wirekafka.metadata.image import ClusterImage
 from wirekafka.names import TopicPartition
@@ -210,15 +210,15 @@ class Broker(Node):
 
     # Requests
 
-    def _serve(self, frame: memoryview, reply: Reply) -> None:
-        received = read_request(frame)
+    def _serve(self, frame: memoryview, reply: Reply, connection: int) -> None:
+        received = read_request(frame, connection)
         handlers: dict[RequestType[Any, Any], Callable[[Any, Callable[[Any], None]], None]] = {
             PRODUCE: self._produce,
             FETCH: self._fetch,
             LIST_OFFSETS: self._list_offsets,
-            LEADER_AND_ISR: partial(self._take_leaders, received.correlation_id),
-            STOP_REPLICA: partial(self._stop_replicas, received.correlation_id),
-            UPDATE_METADATA: partial(self._take_metadata, received.correlation_id),
+            LEADER_AND_ISR: partial(self._take_leaders, received),
+            STOP_REPLICA: partial(self._stop_replicas, received),
+            UPDATE_METADATA: partial(self._take_metadata, received),
             WRITE_TXN_MARKERS: self._write_markers,
             ALTER_PARTITION: self._alter_partition,
             CONTROLLED_SHUTDOWN: self._shut_down_broker,
@@ -233,12 +233,15 @@ class Broker(Node):
     # Requests of the controller
 
     def _controller_error(
-        self, request: LeaderAndIsrRequest | StopReplicaRequest | UpdateMetadataRequest, correlation_id: int
+        self, request: LeaderAndIsrRequest | StopReplicaRequest | UpdateMetadataRequest, received: Received
     ) -> ErrorCode:
         """Returns the error with which a controller's request is refused as a whole; NONE if it is not."""
         if self._is_stale(request.broker_epoch):
             return ErrorCode.STALE_BROKER_EPOCH
-        is_next = self.replicas.controller_order.take(request, correlation_id)
+        try:
+            is_next = self.replicas.controller_order.take(request, received.correlation_id, received.connection)
+        except ProtocolError:  # the connection is broken: its client gets no answer
+            is_next = False
         return ErrorCode.NONE if is_next else ErrorCode.STALE_CONTROLLER_EPOCH
 
     def _execute(self, work: Work[Any], answer: Callable[[Any], None]) -> None:
@@ -253,12 +256,12 @@ class Broker(Node):
         return is_broker_epoch_stale(broker_epoch, self.sent_epoch, is_kraft_controller=False)
 
     def _take_metadata(
-        self, correlation_id: int, request: UpdateMetadataRequest, answer: Callable[[UpdateMetadataResponse], None]
+        self, received: Received, request: UpdateMetadataRequest, answer: Callable[[UpdateMetadataResponse], None]
     ) -> None:
-        self._execute(self._update_metadata(correlation_id, request), answer)
+        self._execute(self._update_metadata(received, request), answer)
 
-    def _update_metadata(self, correlation_id: int, request: UpdateMetadataRequest) -> Work[UpdateMetadataResponse]:
-        error = self._controller_error(request, correlation_id)
+    def _update_metadata(self, received: Received, request: UpdateMetadataRequest) -> Work[UpdateMetadataResponse]:
+        error = self._controller_error(request, received)
         if error is ErrorCode.NONE:
             try:
                 yield from self._image.update(request)
@@ -278,28 +281,28 @@ class Broker(Node):
         self.replicas.note_brokers()
 
     def _take_leaders(
-        self, correlation_id: int, request: LeaderAndIsrRequest, answer: Callable[[LeaderAndIsrResponse], None]
+        self, received: Received, request: LeaderAndIsrRequest, answer: Callable[[LeaderAndIsrResponse], None]
     ) -> None:
         def end(response: LeaderAndIsrResponse) -> None:
             self._note_leaders(response)
             answer(response)
 
-        self._execute(self._apply(correlation_id, request), end)
+        self._execute(self._apply(received, request), end)
 
-    def _apply(self, correlation_id: int, request: LeaderAndIsrRequest) -> Work[LeaderAndIsrResponse | Pending[Any]]:
-        error = self._controller_error(request, correlation_id)
+    def _apply(self, received: Received, request: LeaderAndIsrRequest) -> Work[LeaderAndIsrResponse | Pending[Any]]:
+        error = self._controller_error(request, received)
         if error is not ErrorCode.NONE:
             self.note(f"refuses the controller's request: {error.name}")
             return (yield from refusal(request, error))
         return (yield from self.replicas.apply(request, lambda: self._is_stale(request.broker_epoch)))
 
     def _stop_replicas(
-        self, correlation_id: int, request: StopReplicaRequest, answer: Callable[[StopReplicaResponse], None]
+        self, received: Received, request: StopReplicaRequest, answer: Callable[[StopReplicaResponse], None]
     ) -> None:
-        self._execute(self._stop(correlation_id, request), answer)
+        self._execute(self._stop(received, request), answer)
 
-    def _stop(self, correlation_id: int, request: StopReplicaRequest) -> Work[StopReplicaResponse]:
-        error = self._controller_error(request, correlation_id)
+    def _stop(self, received: Received, request: StopReplicaRequest) -> Work[StopReplicaResponse]:
+        error = self._controller_error(request, received)
         if error is not ErrorCode.NONE:
             self.note(f"refuses the controller's request: {error.name}")
             return StopReplicaResponse(error_code=error)

@@ -46,20 +46,25 @@ _HEADER = struct.Struct(">ihhih")
 
 
 class Received(NamedTuple):
-    """A request that has arrived."""
+    """A request that has arrived.
+
+    Attributes:
+        connection: the number of the connection over which it came.
+    """
 
     type: RequestType[Any, Any]
     correlation_id: int
+    connection: int
     message: Any
 
 
-def read_request(frame: memoryview) -> Received:
+def read_request(frame: memoryview, connection: int) -> Received:
     """Reads a request, with its size and its header."""
     _, key, version, correlation_id, name_bytes = _HEADER.unpack_from(frame)
     found = _TYPES[key]
     is_flexible = found.is_flexible(version)
     body_offset = _HEADER.size + name_bytes + is_flexible
-    return Received(found, correlation_id, decode(found.request, version, is_flexible, frame[body_offset:]))
+    return Received(found, correlation_id, connection, decode(found.request, version, is_flexible, frame[body_offset:]))
 
 
 def write_response(received: Received, response: Any) -> bytes:

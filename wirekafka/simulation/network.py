@@ -17,8 +17,8 @@ from wirekafka.simulation.dice import Dice
 from wirekafka.simulation.events import MS, Act, Events, Process, Timer
 
 Reply = Callable[[bytes], None]
-Serve = Callable[[memoryview, Reply], None]
-"""Takes a request; calls the reply once, now or later."""
+Serve = Callable[[memoryview, Reply, int], None]
+"""Takes a request, which has come over the connection of this number; calls the reply once, now or later."""
 
 CONNECT_FAILED_US = 5 * MS
 MOST_RETRANSMISSION_US = 500 * MS
@@ -187,7 +187,9 @@ class Connection:
         if not process.is_alive:
             self._process.call_later(CONNECT_FAILED_US, self.close)
             return
-        process.call_later(0, lambda: serve(memoryview(bytearray(request)), lambda response: self._reply(number, response)))
+        process.call_later(
+            0, lambda: serve(memoryview(bytearray(request)), lambda response: self._reply(number, response), self.number)
+        )
 
     def _reply(self, number: int, response: bytes) -> None:
         self._send(False, lambda: self._process.call_later(0, lambda: self._take(number, response)))

@@ -35,14 +35,16 @@ def _take_any_state(
     return _take_state(self, request, topic, state)
 
 
-def _take_any_order(self: ControllerOrder, request: ControllerRequest, correlation_id: int) -> bool:
+def _take_any_order(self: ControllerOrder, request: ControllerRequest, correlation_id: int, connection: int) -> bool:
     return True
 
 
-def _take_order_of_any_registration(self: ControllerOrder, request: ControllerRequest, correlation_id: int) -> bool:
-    controller_epoch, broker_epoch, _ = self._newest
-    is_stale = request.controller_epoch == controller_epoch and request.broker_epoch < broker_epoch
-    return is_stale or _take_order(self, request, correlation_id)
+def _take_order_of_any_registration(
+    self: ControllerOrder, request: ControllerRequest, correlation_id: int, connection: int
+) -> bool:
+    newest = self._newest
+    is_stale = request.controller_epoch == newest.controller_epoch and request.broker_epoch < newest.broker_epoch
+    return is_stale or _take_order(self, request, correlation_id, connection)
 
 
 def _take_state_of_any_registration(

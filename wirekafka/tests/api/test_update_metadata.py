@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from wirekafka.config import BrokerConfig
-from wirekafka.errors import ErrorCode, KafkaError
+from wirekafka.errors import ErrorCode, KafkaError, ProtocolError
 from wirekafka.metadata.image import ClusterImage
 from wirekafka.replication.member_topics import open_member_topics
 from wirekafka.tests.api.data_plane import Caller, run
@@ -76,11 +76,13 @@ def test_request_of_a_controller_older_than_that_of_any_request_is_refused(
     run(body, tmp_path)
 
 
-def test_request_that_a_later_one_has_overtaken_is_refused(tmp_path: Path) -> None:
+def test_request_that_a_later_one_has_overtaken_ends_its_connection(tmp_path: Path) -> None:
     async def body(caller: Caller) -> None:
         member = join(caller)
-        assert member.replicas.controller_order.take(update(topic("flights", 1)), LATER_CORRELATION_ID)
-        assert refused(caller, broker_epoch=BROKER_EPOCH) is ErrorCode.STALE_CONTROLLER_EPOCH
+        newer = update(topic("flights", 1))
+        assert member.replicas.controller_order.take(newer, LATER_CORRELATION_ID, caller.client.number + 1)
+        with pytest.raises(ProtocolError):
+            refused(caller, broker_epoch=BROKER_EPOCH)
         assert member.image.controller_id is None
 
     run(body, tmp_path)

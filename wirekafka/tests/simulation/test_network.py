@@ -27,7 +27,7 @@ class Stage:
     def connect(self) -> Connection:
         return self.network.connect(self.client, "client", "server")
 
-    def _serve(self, frame: memoryview, reply: Reply) -> None:
+    def _serve(self, frame: memoryview, reply: Reply, connection: int) -> None:
         self.served.append(bytes(frame))
         reply(bytes(frame).upper())
 
