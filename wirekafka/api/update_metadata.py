@@ -64,7 +64,7 @@ def _update(member: Member, call: Call[UpdateMetadataRequest]) -> Work[UpdateMet
     if request.controller_epoch < member.replicas.controller_epoch:
         raise KafkaError(ErrorCode.STALE_CONTROLLER_EPOCH)
     member.replicas.controller_epoch = request.controller_epoch
-    yield from member.image.update(request)
+    yield from member.image.update(request, lambda: member.registration.is_present(request.broker_epoch))
     member.has_brokers.set()
     if member.image.has_all_topics:
         member.has_image.set()

@@ -78,6 +78,7 @@ class Registration:
         features: Mapping[str, Levels] | None = None,
     ) -> None:
         self.broker_epoch = -1
+        self._is_registering = False
         self.on_register: list[Callable[[], object]] = []
         self._zookeeper = zookeeper
         self._node_id = node_id
@@ -127,6 +128,13 @@ class Registration:
             else:
                 await self._check_cluster()
                 await self._register_when_free()
+
+    def is_present(self, broker_epoch: int) -> bool:
+        """Whether a request of the controller with this epoch may be for the present registration.
+
+        While this broker registers, the controller may know the registration before this broker does.
+        """
+        return broker_epoch == self.broker_epoch or (self._is_registering and broker_epoch > self.broker_epoch)
 
     async def _check_cluster(self) -> None:
         """Raises unless ZooKeeper has the cluster of this broker: another controller would take its partitions for strays."""
@@ -182,6 +190,7 @@ class Registration:
 
     async def _create_or_find(self) -> Stat | None:
         """Creates the znode; returns its stat, or None if another process has the znode or the znode was deleted meanwhile."""
+        self._is_registering = True
         ranges, unknown = ranges_of(self._features), {WIREKAFKA: {"features": ranges_with_off(self._features)}}
         content = BrokerRegistration(self._endpoints, self._now_ms(), self._rack, ranges, unknown=unknown)
         try:
@@ -206,6 +215,7 @@ class Registration:
 
     def _note(self, stat: Stat) -> None:
         self.broker_epoch = stat.czxid
+        self._is_registering = False
         self._session_id = stat.ephemeral_owner
         addresses = [str(each.listener) for each in self._endpoints]
         log.info("Registered in ZooKeeper", broker=self._node_id, broker_epoch=self.broker_epoch, addresses=addresses)

@@ -174,13 +174,17 @@ class ClusterImage:
         self.on_topic_change: list[OnTopicChange] = []
         self.after_update: list[Callable[[], object]] = []
         self._broker_epoch = UNKNOWN_BROKER_EPOCH
-        """The registration of this broker to which the last request was sent that was taken to its end."""
+        """The newest registration of this broker to which a request was sent that was taken to its end."""
 
-    def update(self, request: UpdateMetadataRequest) -> Work[None]:
+    def update(self, request: UpdateMetadataRequest, is_present: Callable[[], bool] = lambda: True) -> Work[None]:
         """Takes a request of the controller, of any version, in steps of one topic or less each.
 
         The caller has compared the broker epoch. If a controller of a newer epoch sends a request meanwhile, the rest is not
         taken.
+
+        Args:
+            is_present: returns whether the broker epoch of the request may be that of the broker's present registration. A
+                request with a later one is taken, but removes no topics.
 
         Raises:
             KafkaError: STALE_CONTROLLER_EPOCH if a newer controller has sent a request, before this one or meanwhile;
@@ -203,13 +207,13 @@ class ClusterImage:
                 self._take_partitions(topic_state.topic_name, topic_state.topic_id, taken)
                 yield
                 self._check_epoch(request)
-            if named and request.broker_epoch not in (UNKNOWN_BROKER_EPOCH, self._broker_epoch):
+            if named and request.broker_epoch > self._broker_epoch and is_present():
                 yield from self._remove_others(request, named)
         finally:
             for callback in self.after_update:
                 callback()
 
-        self._broker_epoch = request.broker_epoch
+        self._broker_epoch = max(self._broker_epoch, request.broker_epoch)
         if named:
             self.whole_epoch = request.controller_epoch
             self.untold.clear()

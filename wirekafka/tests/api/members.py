@@ -50,6 +50,7 @@ class JoinedMember:
         broker.topics.close()
         self.node_id = broker.node_id = NODE_ID
         self.broker_epoch = BROKER_EPOCH
+        self.registration = SimpleNamespace(is_present=lambda broker_epoch: broker_epoch == BROKER_EPOCH)
         self.image = ClusterImage()
         self.has_brokers, self.has_image = trio.Event(), trio.Event()
         self.replicas = SimpleNamespace(controller_epoch=0, controller_order=ControllerOrder())

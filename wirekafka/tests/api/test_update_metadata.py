@@ -63,6 +63,18 @@ def test_request_for_an_earlier_registration_is_refused(tmp_path: Path, broker_e
     run(body, tmp_path)
 
 
+@pytest.mark.parametrize("forged", [UNKNOWN_EPOCH, BROKER_EPOCH + 1])
+def test_topics_stay_if_a_forged_request_names_one_of_them(tmp_path: Path, forged: int) -> None:
+    async def body(caller: Caller) -> None:
+        member = join(caller)
+        caller.ask(update(topic("flights", 1), topic("arrivals", 1), broker_epoch=BROKER_EPOCH), NEWEST)
+        caller.ask(update(topic("flights", 2), broker_epoch=forged), NEWEST)
+        caller.ask(update(topic("arrivals", 2), broker_epoch=BROKER_EPOCH), NEWEST)
+        assert [*member.image.topics] == ["flights", "arrivals"]
+
+    run(body, tmp_path)
+
+
 @pytest.mark.parametrize(("known", "expected"), [(0, None), (1, None), (2, ErrorCode.STALE_CONTROLLER_EPOCH)])
 def test_request_of_a_controller_older_than_that_of_any_request_is_refused(
     tmp_path: Path, known: int, expected: ErrorCode | None

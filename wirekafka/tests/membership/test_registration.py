@@ -88,6 +88,29 @@ def test_broker_registers_again_with_a_new_epoch_after_each_expiry() -> None:
     play(act)
 
 
+def test_controller_may_know_a_registration_before_the_broker_only_while_the_broker_registers() -> None:
+    async def act(stage: Stage) -> None:
+        made = await registration(stage.zookeeper)
+        found: list[bool] = []
+
+        def note(operation: object) -> None:
+            if isinstance(operation, Create):
+                found.append(made.is_present(made.broker_epoch + 1))
+
+        stage.client.choose_fault = note
+        await made.register()
+        first_epoch = made.broker_epoch
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(made.run)
+            stage.expire()
+            await until(lambda: made.broker_epoch != first_epoch)
+            nursery.cancel_scope.cancel()
+        assert found == [True, True]
+        assert [made.is_present(made.broker_epoch + step) for step in (-1, 0, 1)] == [False, True, False]
+
+    play(act)
+
+
 def test_lost_reply_leaves_one_registration() -> None:
     async def act(stage: Stage) -> None:
         made = await registration(stage.zookeeper)

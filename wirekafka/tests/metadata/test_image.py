@@ -179,6 +179,14 @@ def test_later_requests_of_a_registration_remove_no_topic() -> None:
     assert [*image.topics] == ["flights", "other"]
 
 
+@pytest.mark.parametrize("broker_epoch", [-1, 4, 2**63 - 1])
+def test_request_that_is_not_for_the_present_registration_lets_no_request_remove_topics(broker_epoch: int) -> None:
+    image = with_two_topics()
+    finish(image.update(of_registration(broker_epoch, request(state(1))), lambda: False))
+    finish(image.update(of_registration(5, request(state(2)))))
+    assert [*image.topics] == ["flights", "other"]
+
+
 def test_controller_that_was_just_elected_removes_no_topic_of_a_broker_that_registers() -> None:
     image = with_two_topics()
     finish(image.update(of_registration(9, request(brokers=[broker(1)], epoch=2))))
