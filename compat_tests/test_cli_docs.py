@@ -37,6 +37,7 @@ def test_every_example_of_the_page_runs_in_its_order(make_broker: BrokerFactory,
     assert ["orders", "created"] in printed
     assert ["orders", "3", "1", "ok"] in printed
     assert ["billing", "deleted"] in printed
+    assert ["Everything", "is", "fine."] in printed
     assert ["a", "=", "a", "third", "one"] in printed
     [copied] = [line for line in done.stdout.splitlines() if "written to orders-copy" in line]
     assert copied.startswith("8 records written to orders-copy")

@@ -1,6 +1,6 @@
 """The command line: `wirekafka serve` runs a broker, `wirekafka config` checks its settings, `wirekafka log` reads its files,
 `wirekafka cluster` shows and changes clusters, `wirekafka pipeline` runs data pipelines on Spark. `wirekafka topic`, `group`,
-`produce` and `consume` are clients of any Kafka-compatible cluster.
+`produce`, `consume` and `doctor` are clients of any Kafka-compatible cluster.
 
 Rules of this room: one module for each subject. The module of a command is imported when the command is named. It imports the
 rest of the package when the command runs. Exit codes: 0 success, 1 failure, 2 wrong arguments or settings.
@@ -17,6 +17,7 @@ COMMANDS = {
     "cluster": "wirekafka.cli.cluster",
     "config": "wirekafka.cli.config",
     "consume": "wirekafka.cli.client.consume",
+    "doctor": "wirekafka.cli.client.doctor",
     "group": "wirekafka.cli.client.group",
     "log": "wirekafka.cli.log",
     "pipeline": "wirekafka.cli.pipeline",

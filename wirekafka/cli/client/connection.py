@@ -51,6 +51,18 @@ REMEDIES = {
 """What the user can do, by the name of librdkafka's error."""
 
 
+class NoBrokerError(ClientCommandError):
+    """No broker answers.
+
+    Attributes:
+        reason: why not, as librdkafka tells it.
+    """
+
+    def __init__(self, message: str, reason: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
 def sentence(error: KafkaError) -> str:
     """Returns what librdkafka says of an error, with the remedy."""
     text = error.str().removeprefix("Broker: ").removeprefix("Local: ").strip().rstrip(".")
@@ -134,7 +146,7 @@ class Connection:
         """Returns the brokers, topics and partitions of the cluster, as confluent-kafka's ClusterMetadata.
 
         Raises:
-            ClientCommandError: no broker answers.
+            NoBrokerError: no broker answers.
         """
         library_error = library().KafkaException
         deadline = time.monotonic() + self.timeout_s
@@ -147,11 +159,11 @@ class Connection:
                 if left <= ATTEMPT_SECONDS or self._is_down:
                     raise self.unreachable(error.args[0]) from None
 
-    def unreachable(self, error: KafkaError) -> ClientCommandError:
+    def unreachable(self, error: KafkaError) -> NoBrokerError:
         """Returns the error that no broker answers, with the reason if librdkafka has told one."""
         reason = self._reason or error.str()
         remedy = "start the broker, or correct the address, and security.protocol (-X) if the listener has TLS or SASL"
-        return ClientCommandError(f"no broker answers at {self.bootstrap} ({reason}): {remedy}")
+        return NoBrokerError(f"no broker answers at {self.bootstrap} ({reason}): {remedy}", reason)
 
     def result(self, future: Any, what: str) -> Any:
         """Returns the result of a request.

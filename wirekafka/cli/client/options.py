@@ -24,31 +24,14 @@ BOOTSTRAP = "bootstrap.servers"
 BOOTSTRAP_VARIABLE = "WIREKAFKA_BOOTSTRAP_SERVER"
 
 
-def connection_options(command: Function) -> Function:
-    """Adds the options that name a cluster; the command gets them as `connection`."""
+def property_options(command: Function) -> Function:
+    """Adds the options that say how to connect; the command gets `client_settings`, properties of librdkafka, and `timeout_s`."""
 
     @functools.wraps(command)
-    def run(
-        bootstrap: str | None, config: Path | None, properties: tuple[tuple[str, str], ...], timeout_s: float, **values: Any
-    ) -> Any:
-        from wirekafka.cli.client.connection import Connection
-
-        settings = (_read_config(config) if config else {}) | dict(properties)
-        if bootstrap is not None:
-            settings[BOOTSTRAP] = bootstrap
-        if not settings.get(BOOTSTRAP) and not settings.get("metadata.broker.list"):
-            raise click.UsageError(f"Missing option '--bootstrap-server': accepted is HOST:PORT, also from {BOOTSTRAP_VARIABLE}.")
-        return command(connection=Connection(settings, timeout_s), **values)
+    def run(config: Path | None, properties: tuple[tuple[str, str], ...], **values: Any) -> Any:
+        return command(client_settings=(_read_config(config) if config else {}) | dict(properties), **values)
 
     options = (
-        click.option(
-            "--bootstrap-server",
-            "-b",
-            "bootstrap",
-            metavar="HOST:PORT[,...]",
-            envvar=BOOTSTRAP_VARIABLE,
-            help=f"Brokers of the cluster, of which one has to answer. [env var: {BOOTSTRAP_VARIABLE}]",
-        ),
         click.option(
             "--config",
             metavar="FILE",
@@ -70,6 +53,30 @@ def connection_options(command: Function) -> Function:
     for option in reversed(options):
         decorated = option(decorated)
     return cast(Function, decorated)
+
+
+def connection_options(command: Function) -> Function:
+    """Adds the options that name a cluster; the command gets them as `connection`."""
+
+    @functools.wraps(command)
+    def run(bootstrap: str | None, client_settings: dict[str, str], timeout_s: float, **values: Any) -> Any:
+        from wirekafka.cli.client.connection import Connection
+
+        if bootstrap is not None:
+            client_settings[BOOTSTRAP] = bootstrap
+        if not client_settings.get(BOOTSTRAP) and not client_settings.get("metadata.broker.list"):
+            raise click.UsageError(f"Missing option '--bootstrap-server': accepted is HOST:PORT, also from {BOOTSTRAP_VARIABLE}.")
+        return command(connection=Connection(client_settings, timeout_s), **values)
+
+    bootstrap_option = click.option(
+        "--bootstrap-server",
+        "-b",
+        "bootstrap",
+        metavar="HOST:PORT[,...]",
+        envvar=BOOTSTRAP_VARIABLE,
+        help=f"Brokers of the cluster, of which one has to answer. [env var: {BOOTSTRAP_VARIABLE}]",
+    )
+    return cast(Function, bootstrap_option(property_options(cast(Any, run))))
 
 
 json_option = click.option("--json", "is_json", is_flag=True, help="Print JSON.")
