@@ -229,7 +229,7 @@ class Controller:
             self._add(_Event(reaction.event, path=reaction.path), is_urgent=reaction.is_urgent)
 
     def _note_answer(self, broker: LiveBroker, kind: RequestType[Any, Any], request: Any, response: Any) -> None:
-        event = reaction_to_answer(broker, kind, response)
+        event = reaction_to_answer(broker, kind, request, response)
         if event is not None:
             self._add(_Event(event))
 

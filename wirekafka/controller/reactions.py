@@ -23,13 +23,13 @@ from wirekafka.controller.partition_states import read_states
 from wirekafka.controller.reassignment import look_at_reassignments
 from wirekafka.controller.replica_states import Replica
 from wirekafka.controller.requested_elections import look_at_elections
-from wirekafka.controller.requests import RequestBatch
-from wirekafka.controller.scripts import Script
+from wirekafka.controller.requests import EPOCH_DURING_DELETE, RequestBatch
+from wirekafka.controller.scripts import Script, in_slices
 from wirekafka.controller.topics import look_at_partitions, look_at_topics
 from wirekafka.controller.writes import checked, raise_if_deposed
 from wirekafka.names import TopicPartition
 from wirekafka.wire.messages.leader_and_isr import LEADER_AND_ISR
-from wirekafka.wire.messages.stop_replica import STOP_REPLICA
+from wirekafka.wire.messages.stop_replica import STOP_REPLICA, StopReplicaRequest, StopReplicaResponse
 from wirekafka.wire.requests import RequestType
 from wirekafka.zookeeper.layout import paths
 from wirekafka.zookeeper.layout.content import MalformedZnodeError
@@ -148,12 +148,12 @@ _EVENTS: Final[dict[str, Event]] = {
 # Answers
 
 
-def reaction_to_answer(broker: LiveBroker, kind: RequestType[Any, Any], response: Any) -> Event | None:
+def reaction_to_answer(broker: LiveBroker, kind: RequestType[Any, Any], request: Any, response: Any) -> Event | None:
     """Returns what the controller does about an answer of a broker; None if nothing."""
     if kind is LEADER_AND_ISR:
         return lambda context, batch: _take_leader_and_isr(context, batch, broker, response)
     if kind is STOP_REPLICA:
-        return lambda context, batch: _take_stop_replica(context, batch, broker, response)
+        return lambda context, batch: _take_stop_replica(context, batch, broker, request, response)
     return None
 
 
@@ -167,9 +167,31 @@ def _take_leader_and_isr(context: ControllerContext, batch: RequestBatch, broker
         yield from deletion.note_offline(context, batch, [(name, broker.broker_id) for name in sorted(lost)])
 
 
-def _take_stop_replica(context: ControllerContext, batch: RequestBatch, broker: LiveBroker, response: Any) -> Script[None]:
-    if _is_current(context, broker):
-        yield from deletion.note_stopped(context, batch, broker.broker_id, response)
+def _take_stop_replica(
+    context: ControllerContext,
+    batch: RequestBatch,
+    broker: LiveBroker,
+    request: StopReplicaRequest,
+    response: StopReplicaResponse,
+) -> Script[None]:
+    """Passes the answers about topics that are deleted on. Other replicas that were stopped may be told to be deleted later.
+
+    Source: kafka.controller.AbstractControllerBrokerRequestBatch.sendStopReplicaRequests (isPartitionDeleted).
+    """
+    if not _is_current(context, broker):
+        return
+    deleted = {*(yield from in_slices(_deleted_by(request)))}
+    if deleted:
+        errors = (each for each in response.partition_errors if (each.topic_name, each.partition_index) in deleted)
+        of_deletions = StopReplicaResponse(error_code=response.error_code, partition_errors=(yield from in_slices(errors)))
+        yield from deletion.note_stopped(context, batch, broker.broker_id, of_deletions)
+
+
+def _deleted_by(request: StopReplicaRequest) -> Iterator[tuple[str, int]]:
+    for topic in request.topic_states:
+        for each in topic.partition_states:
+            if each.delete_partition and each.leader_epoch == EPOCH_DURING_DELETE:
+                yield topic.topic_name, each.partition_index
 
 
 def _is_current(context: ControllerContext, broker: LiveBroker) -> bool:

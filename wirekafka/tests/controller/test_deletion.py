@@ -18,13 +18,21 @@ from wirekafka.controller.deletion import (
     read_deletions,
     resume,
 )
+from wirekafka.controller.reactions import reaction_to_answer
 from wirekafka.controller.requests import EPOCH_DURING_DELETE
 from wirekafka.controller.settings import ControllerSettings
 from wirekafka.controller.writes import DeposedError
 from wirekafka.errors import ErrorCode
 from wirekafka.names import TopicPartition
 from wirekafka.tests.controller.stage import Stage
-from wirekafka.wire.messages.stop_replica import StopReplicaPartitionError, StopReplicaResponse
+from wirekafka.wire.messages.stop_replica import (
+    STOP_REPLICA,
+    StopReplicaPartitionError,
+    StopReplicaPartitionState,
+    StopReplicaRequest,
+    StopReplicaResponse,
+    StopReplicaTopicState,
+)
 from wirekafka.zookeeper.layout import paths
 from wirekafka.zookeeper.layout.requests import read_reassignment, write_reassignment
 from wirekafka.zookeeper.layout.topics import LEADER_DURING_DELETE, ReplicaAssignment
@@ -266,6 +274,22 @@ def test_broker_that_dies_after_its_answer_does_not_hold_up_the_deletion() -> No
     assert "t" not in stage.context.ineligible
     _answer(stage, 1, T0)
     assert not any(_exist(stage, _znodes()))
+
+
+@pytest.mark.parametrize("error", [ErrorCode.NONE, ErrorCode.STALE_CONTROLLER_EPOCH])
+def test_answer_to_a_request_from_before_the_deletion_counts_nothing(error: ErrorCode) -> None:
+    stage = _stage(1, 2)
+    _ask(stage, "t")
+    stopping = {topic: {*replicas} for topic, replicas in stage.context.stopping_replicas.items()}
+    stop = StopReplicaPartitionState(partition_index=0, leader_epoch=7, delete_partition=True)
+    request = StopReplicaRequest(topic_states=[StopReplicaTopicState(topic_name="t", partition_states=[stop])])
+    answer = StopReplicaPartitionError(topic_name="t", partition_index=0)
+    response = StopReplicaResponse(error_code=error, partition_errors=[answer])
+    event = reaction_to_answer(stage.context.live[2], STOP_REPLICA, request, response)
+    assert event is not None
+    stage.event(event)
+    assert stage.context.stopping_replicas == stopping == {"t": {(0, 1), (0, 2), (1, 2)}}
+    assert not stage.context.ineligible
 
 
 def test_answer_of_a_broker_that_was_given_up_counts_nothing() -> None:
