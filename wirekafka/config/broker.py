@@ -368,15 +368,23 @@ def _check_ids(given: Mapping[str, Value]) -> None:
 
 
 def _check_member(given: Mapping[str, Value], values: Mapping[str, Value], listeners: list[Listener]) -> None:
-    """Raises unless a member of a cluster has an id of its own, and the listener for other brokers.
+    """Raises unless a member of a cluster has an id of its own, the listener for other brokers, and servers of ZooKeeper.
 
     Source: kafka.server.KafkaConfig.validateValues. Differs from Apache Kafka: broker ids are not generated.
     """
-    if not values[ZOOKEEPER_CONNECT]:
+    connect = values[ZOOKEEPER_CONNECT]
+    if not connect:
         return
+    from wirekafka.config.zookeeper_connect import split_connect
+
+    try:
+        split_connect(str(connect))
+    except ValueError as error:
+        accepted = "HOST:PORT,HOST:PORT/CHROOT, without a slash at the end"
+        raise ConfigError(ZOOKEEPER_CONNECT, str(connect), accepted, str(error)) from None
     if not {"node.id", "broker.id"} & given.keys() or given.get("broker.id") == -1:
-        accepted = "the id of this broker in its cluster; ids are not generated"
-        raise ConfigError("broker.id", None, accepted, "it is not set, and zookeeper.connect is")
+        accepted = "an id that no other broker of the cluster has, or the node.id in meta.properties; ids are not generated"
+        raise ConfigError("broker.id", None, accepted, "a broker with zookeeper.connect needs an id, and none is set")
     name = str(values["inter.broker.listener.name"] or "PLAINTEXT").upper()
     if all(listener.name != name for listener in listeners):
         names = ", ".join(listener.name for listener in listeners)

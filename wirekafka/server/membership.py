@@ -24,7 +24,7 @@ import trio
 
 from wirekafka.broker import Broker
 from wirekafka.clock import Clock
-from wirekafka.config import BrokerConfig, ConfigError, Listener
+from wirekafka.config import BrokerConfig, Listener
 from wirekafka.config.cluster_table import RELEASES
 from wirekafka.config.endpoints import UNROUTABLE_HOSTS
 from wirekafka.coordinator.cluster import CoordinatorCluster
@@ -59,7 +59,7 @@ from wirekafka.server.drivers import EpollDriver
 from wirekafka.server.listener import BoundListener
 from wirekafka.server.local_controller import compose_controller
 from wirekafka.server.peers import PeerConnections
-from wirekafka.zookeeper.kazoo_session import ZooKeeperUnreachableError, open_kazoo_session, split_connect
+from wirekafka.zookeeper.kazoo_session import ZooKeeperUnreachableError, open_kazoo_session
 from wirekafka.zookeeper.layout import paths
 from wirekafka.zookeeper.layout.content import MalformedZnodeError
 from wirekafka.zookeeper.layout.membership import Endpoint
@@ -118,16 +118,11 @@ async def enter_cluster(config: BrokerConfig, clock: Clock) -> AsyncIterator[Clu
     """Opens the session with ZooKeeper, and reads what the logs need. At the end the session is closed.
 
     Raises:
-        ConfigError: `zookeeper.connect` is malformed.
         KafkaError: BROKER_NOT_AVAILABLE, ZooKeeper does not answer; INVALID_CONFIG, the cluster is refused;
             UNKNOWN_SERVER_ERROR, ZooKeeper refuses a request or has content that is not Kafka's; further errors of `grow`.
         DirectoryLockedError, OSError: as `grow`.
     """
     connect = config.text("zookeeper.connect")
-    try:
-        split_connect(connect)
-    except ValueError as error:
-        raise ConfigError("zookeeper.connect", connect, "HOST:PORT,HOST:PORT/CHROOT", str(error)) from None
     session_timeout_ms = config.integer("zookeeper.session.timeout.ms")
     connection_timeout_ms = config.get("zookeeper.connection.timeout.ms") or session_timeout_ms
     assert isinstance(connection_timeout_ms, int), "an integer or None"

@@ -30,7 +30,6 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar, assert_never
-from urllib.parse import urlsplit
 
 import structlog
 import trio
@@ -41,6 +40,7 @@ from kazoo.protocol import serialization as records
 from kazoo.protocol.states import EventType, KazooState, KeeperState, WatchedEvent
 from kazoo.security import OPEN_ACL_UNSAFE
 
+from wirekafka.config.zookeeper_connect import split_connect
 from wirekafka.faults import isolate, log_once
 from wirekafka.zookeeper.buffered_socket import BufferedSocket
 from wirekafka.zookeeper.session import (
@@ -132,23 +132,6 @@ async def open_kazoo_session(
         await session.aclose()
 
 
-def split_connect(connect: str) -> tuple[str, str]:
-    """Splits `zookeeper.connect` into the hosts and the chroot, which is empty or begins with a slash.
-
-    Raises:
-        ValueError: there is no host, a port is no port, or the chroot is no path of ZooKeeper.
-    """
-    hosts, _, path = connect.partition("/")
-    if not all(host.strip() for host in hosts.split(",")):
-        raise ValueError(f"zookeeper.connect must be host:port,host:port/chroot, not {connect!r}")
-    for host in hosts.split(","):
-        _check_port(host.strip())
-    names = path.split("/") if path else []
-    if any(name in ("", ".", "..") for name in names):
-        raise ValueError(f"zookeeper.connect has the chroot /{path}, which is no path of ZooKeeper")
-    return hosts, "".join(f"/{name}" for name in names)
-
-
 def connect_timeout(session_timeout_s: float, host_count: int, *, has_session: bool) -> float:
     """Returns the seconds that an attempt to connect to one server may take.
 
@@ -159,16 +142,6 @@ def connect_timeout(session_timeout_s: float, host_count: int, *, has_session: b
     """
     share_s = session_timeout_s / host_count
     return min(share_s, max(LEAST_CONNECT_TIMEOUT_S, share_s / ATTEMPTS_IN_SESSION)) if has_session else share_s
-
-
-def _check_port(host: str) -> None:
-    """Raises ValueError unless `host` has no port, or one that ZooKeeper may have. An address of IPv6 is in brackets."""
-    try:
-        port = urlsplit(f"zk://{host}").port
-    except ValueError:
-        port = 0
-    if port == 0:
-        raise ValueError(f"zookeeper.connect has the server {host}, whose port is not from 1 to 65535")
 
 
 class _LoopQueue:

@@ -11,32 +11,10 @@ from typing import Any, cast
 import pytest
 import trio
 
-from wirekafka.zookeeper.kazoo_session import _WakeUp, connect_timeout, open_kazoo_session, split_connect
+from wirekafka.zookeeper.kazoo_session import _WakeUp, connect_timeout, open_kazoo_session
 from wirekafka.zookeeper.model.server import ModelServer
 from wirekafka.zookeeper.server import serve_client
 from wirekafka.zookeeper.session import Check, SessionState
-
-
-@pytest.mark.parametrize(
-    ("connect", "hosts", "chroot"),
-    [
-        ("localhost:2181", "localhost:2181", ""),
-        ("a:1,b:2", "a:1,b:2", ""),
-        ("a:1/", "a:1", ""),
-        ("a:1,[::1]:2/kafka", "a:1,[::1]:2", "/kafka"),
-        ("a/clusters/one", "a", "/clusters/one"),
-    ],
-)
-def test_connect_string_is_split_into_hosts_and_chroot(connect: str, hosts: str, chroot: str) -> None:
-    assert split_connect(connect) == (hosts, chroot)
-
-
-@pytest.mark.parametrize(
-    "connect", ["", "/kafka", "a:1,,b:2", "a:1/kafka/", "a:1//kafka", "a:1/./kafka", "a:1/..", "a:x", "a:0,b:2", "a:65536"]
-)
-def test_connect_string_of_another_form_is_refused(connect: str) -> None:
-    with pytest.raises(ValueError, match=r"zookeeper\.connect"):
-        split_connect(connect)
 
 
 class Queue:
