@@ -176,6 +176,8 @@ class ClusterConfigs:
         """The entities of notifications whose settings were not read again yet."""
         self._session_id: int | None = None
         """The session in which all settings were read last."""
+        self._cluster: bytes | None = None
+        """The znode with the id of the cluster, from which the settings were read first."""
         self._groups: set[str] = set()
         """The groups that have settings, by the names of their znodes."""
         self._nursery: trio.Nursery | None = None
@@ -183,12 +185,21 @@ class ClusterConfigs:
     async def load(self) -> None:
         """Reads all settings; called before the logs are opened, and by `run` in each new session.
 
+        If ZooKeeper has another cluster in a later session, or none, the settings stay as they are: the defaults might delete
+        records. `Registration` says that the cluster is another one.
+
         Raises:
             ZooKeeperError: ZooKeeper refuses a request.
 
         Cancellation: some of the settings may have been applied.
         """
         session_id = self._zookeeper.client.session_id
+        found = await self._zookeeper.find(GetData(paths.CLUSTER_ID))
+        cluster = None if found is None else found.data
+        if self._session_id is None:
+            self._cluster = cluster
+        elif cluster != self._cluster:
+            return
         self._last_change = max(await self._notifications(), default=-1)
         await self._load_broker()
         children = await self._zookeeper.find(GetChildren(f"{paths.CONFIG}/{TOPICS}"))

@@ -182,6 +182,23 @@ def test_changes_whose_notifications_were_deleted_while_the_broker_had_no_sessio
     run(act, before)
 
 
+def test_settings_stay_when_a_new_session_finds_no_cluster() -> None:
+    async def before(member: Member) -> None:
+        await member.put("brokers/3", log_retention_ms="-1")
+        await member.stage.zookeeper.create_persistent(paths.CLUSTER_ID, b"c")
+
+    async def act(member: Member) -> None:
+        await member.stage.zookeeper.ask(Delete(paths.CLUSTER_ID))
+        await member.stage.zookeeper.ask(Delete(f"{paths.CONFIG}/brokers/3"))
+        session_id = member.stage.client.session_id
+        member.stage.expire()
+        await until(lambda: member.stage.client.session_id != session_id)
+        await trio.sleep(10)
+        assert member.config.integer("log.retention.ms") == -1
+
+    run(act, before)
+
+
 def test_settings_of_new_topics_are_read_on_request() -> None:
     async def act(member: Member) -> None:
         names = [f"t{number}" for number in range(200)]
