@@ -18,7 +18,14 @@ from itertools import count
 from pkgutil import walk_packages
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from wirekafka.api.cluster_versions import CONTROLLER_REQUESTS, MANY_PARTITIONS, MEMBERS_ONLY, newest_versions, no_features
+from wirekafka.api.cluster_versions import (
+    CONTROLLER_REQUESTS,
+    MANY_PARTITIONS,
+    MANY_REPLICAS,
+    MEMBERS_ONLY,
+    newest_versions,
+    no_features,
+)
 from wirekafka.api.gated import GATED
 from wirekafka.api.index import INDEX
 from wirekafka.config import ConfigError
@@ -30,6 +37,7 @@ from wirekafka.wire.codec import (
     MOST_ELEMENTS,
     MOST_ELEMENTS_OF_A_BROKER,
     MOST_ELEMENTS_OF_A_CONTROLLER,
+    MOST_ELEMENTS_OF_REASSIGNMENTS,
     CountingReader,
     CountingWriter,
     Piece,
@@ -225,7 +233,9 @@ class Api:
         """
         if self.key in CONTROLLER_REQUESTS:
             return MOST_ELEMENTS_OF_A_CONTROLLER
-        return MOST_ELEMENTS_OF_A_BROKER if is_member and self.key in MANY_PARTITIONS else MOST_ELEMENTS
+        if is_member and self.key in MANY_PARTITIONS:
+            return MOST_ELEMENTS_OF_A_BROKER
+        return MOST_ELEMENTS_OF_REASSIGNMENTS if is_member and self.key in MANY_REPLICAS else MOST_ELEMENTS
 
     def handler_on(self, broker: Broker) -> Handler:
         """Returns the function that handles requests: the handler, wrapped by the reply gate if the API is gated."""

@@ -99,10 +99,16 @@ def fault_of_target(target: Sequence[int]) -> str | None:
     if not target:
         return "The replicas of a partition cannot be none."
     if len(target) != len(set(target)):
-        return f"The replicas {[*target]} name a broker twice."
+        return f"The replicas {_shown(target)} name a broker twice."
     if min(target) < 0:
-        return f"The replicas {[*target]} have an id that no broker has."
+        return f"The replicas {_shown(target)} have an id that no broker has."
     return None
+
+
+def _shown(broker_ids: Sequence[int]) -> str:
+    """Returns a text with the first ids: a request may have tens of thousands."""
+    more = f" and {len(broker_ids) - MOST_LOGGED} more" if len(broker_ids) > MOST_LOGGED else ""
+    return f"{[*broker_ids[:MOST_LOGGED]]}{more}"
 
 
 def removed_from(
@@ -198,7 +204,7 @@ def _fault_of_request(context: ControllerContext, assignment: ReplicaAssignment,
         return fault
     available = frozenset(context.available)
     missing = [each for each in reassign_to(assignment, target).adding_replicas if each not in available]
-    return f"The brokers {missing} are not alive." if missing else None
+    return f"The brokers {_shown(missing)} are not alive." if missing else None
 
 
 def list_reassignments(

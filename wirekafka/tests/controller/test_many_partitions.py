@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from wirekafka.controller.reassignment import alter_reassignments
 from wirekafka.names import TopicPartition
 from wirekafka.tests.controller.controllers import Cluster
 from wirekafka.wire.messages.leader_and_isr import LeaderAndIsrRequest
@@ -70,3 +71,22 @@ def test_failover_with_many_partitions_is_short_and_does_not_hold_the_loop() -> 
 
     assert len(controller.leaders_told(1)) == TOPICS * PARTITIONS * 2 // 3
     assert longest.turn_ms < MOST_MS
+
+
+def test_reassignment_of_many_partitions_in_one_request_does_not_hold_the_loop() -> None:
+    cluster = Cluster(1, 2, 3, 4)
+    for broker in cluster.brokers.values():
+        broker.peers.encodes = False
+    controller = cluster.start()
+    targets = {TopicPartition(f"t{number}", index): (4, 1, 2) for number in range(TOPICS) for index in range(PARTITIONS)}
+    for number in range(TOPICS):
+        cluster.create_topic(f"t{number}", dict.fromkeys(range(PARTITIONS), (1, 2, 3)))
+    outcomes: list[object] = []
+
+    with _measuring(cluster) as longest:
+        controller.controller.enter(lambda context, batch: alter_reassignments(context, batch, targets), outcomes.append)
+        cluster.turn()
+
+    assert outcomes == [dict.fromkeys(targets)]
+    assert len(controller.context.reassigning) == TOPICS * PARTITIONS
+    assert longest.turn_ms < 2 * MOST_MS

@@ -268,6 +268,13 @@ def test_reassignment_that_is_refused(name: TopicPartition, target: list[int] | 
     assert stage.sent == [] and _stored(stage) == _moving([1, 2, 3])
 
 
+@pytest.mark.parametrize("target", [range(50_000), [-1] * 50_000, range(-1, 50_000)])
+def test_refusal_of_a_target_with_very_many_brokers_names_the_first(target: Sequence[int]) -> None:
+    stage = _stage()
+    outcomes = stage.event(lambda context, batch: alter_reassignments(context, batch, {T0: target}))
+    assert len(str(outcomes[T0])) < 200
+
+
 def test_reassignment_to_a_broker_that_shuts_down_is_refused() -> None:
     stage = _stage()
     stage.context.shutting_down.add(4)
