@@ -197,11 +197,11 @@ _THROTTLES = (
         is_dynamic=True,
     ),
     Setting(
-        "replication.quota.window.num", Type.INT, 11, "The number of windows over which throttled rates are measured.",
+        "replication.quota.window.num", Type.INT, 11, "The number of windows over which a throttled rate is measured.",
         at_least(1),
     ),
     Setting(
-        "replication.quota.window.size.seconds", Type.INT, 1, "The length of each of these windows.",
+        "replication.quota.window.size.seconds", Type.INT, 1, "The length of a window over which throttled rates are measured.",
         at_least(1),
     ),
 )  # fmt: skip

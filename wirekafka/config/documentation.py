@@ -19,7 +19,7 @@ This page is written by `python docs/generate.py` from the tables in `wirekafka/
 same settings. Names, types, defaults and bounds are those of Apache Kafka 4.3. Settings that begin with `wirekafka.` do not
 exist in Apache Kafka. A setting that is neither on this page nor in Apache Kafka is an error.
 
-`wirekafka serve FILE` reads Java's properties format. `--set KEY=VALUE` goes before the file. `wirekafka config check FILE` names
+`wirekafka serve FILE` reads Java's properties format. `--set KEY=VALUE` overrides the file. `wirekafka config check FILE` names
 every error of a file at once. Settings marked *internal* are for tests; Apache Kafka does not document them.
 """
 
@@ -33,9 +33,9 @@ _MEMBER = """\
 ## Settings of a member of a cluster
 
 With `zookeeper.connect` a broker is a member of a cluster, of wirekafka alone or beside
-[brokers of Apache Kafka 2.8 to 3.9](mixed-clusters.md), and has these settings too. Without `zookeeper.connect` they are
-accepted without effect. Names, types, defaults and bounds are those of Apache Kafka 3.9. A member must set `broker.id` or
-`node.id`. Its default of `log.message.timestamp.after.max.ms` is that of Apache Kafka 3.9 (no limit). It refuses `true` for
+[brokers of Apache Kafka 2.8 to 3.9](mixed-clusters.md), and has these settings too. A broker without `zookeeper.connect` accepts
+them without effect. Names, types, defaults and bounds are those of Apache Kafka 3.9. A member must set `broker.id` or `node.id`.
+A member has the default of `log.message.timestamp.after.max.ms` of Apache Kafka 3.9, no limit. It refuses `true` for
 `zookeeper.set.acl`, `zookeeper.ssl.client.enable` and `zookeeper.metadata.migration.enable`, and any value of
 `process.roles`, `controller.quorum.voters` and `controller.quorum.bootstrap.servers`.
 """
