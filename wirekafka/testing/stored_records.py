@@ -61,9 +61,22 @@ def stored_records(broker: Broker, topic: str, partition: int | None = None) -> 
     Raises:
         KafkaError: UNKNOWN_TOPIC_OR_PARTITION; KAFKA_STORAGE_ERROR.
     """
+    return list(iterate_stored_records(broker, topic, partition))
+
+
+def iterate_stored_records(broker: Broker, topic: str, partition: int | None = None) -> Iterator[StoredRecord]:
+    """Yields the records of a topic, by partition and offset, as they are read. Nothing else may change the log meanwhile.
+
+    Args:
+        partition: one partition only; all of them if it is None.
+
+    Raises:
+        KafkaError: UNKNOWN_TOPIC_OR_PARTITION; KAFKA_STORAGE_ERROR.
+    """
     found = broker.topics.find(topic)
     indexes = [partition] if partition is not None else range(len(found.partitions) if found is not None else 1)
-    return [record for index in indexes for record in _of_partition(broker, topic, index)]
+    for index in indexes:
+        yield from _of_partition(broker, topic, index)
 
 
 def _of_partition(broker: Broker, topic: str, index: int) -> Iterator[StoredRecord]:

@@ -65,7 +65,7 @@ class RecordsQuery:
 
     Attributes:
         partition: one partition only.
-        limit: the most records.
+        limit: the most records, at most 10,000.
     """
 
     partition: int | None = None
@@ -352,24 +352,22 @@ class RecordsForm:
 
     Attributes:
         records: by partition and offset.
-        count: how many there are, shown or not.
-        is_complete: all of them are shown.
+        is_complete: there are no others.
     """
 
     records: list[RecordForm]
-    count: int
     is_complete: bool
 
     @classmethod
     def of(cls, records: list[StoredRecord], limit: int) -> RecordsForm:
         """Returns the form of the first records, within the limits."""
         shown, size = [], 0
-        for record in records[: max(limit, 0)]:
+        for record in records[:limit]:
             size += len(record.key or b"") + len(record.value or b"")
             if size > MOST_RECORD_BYTES:
                 break
             shown.append(RecordForm.of(record))
-        return cls(shown, len(records), len(shown) == len(records))
+        return cls(shown, len(shown) == len(records))
 
 
 @dataclass(frozen=True, slots=True)

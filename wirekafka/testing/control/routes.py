@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 import trio
@@ -39,9 +40,13 @@ from wirekafka.testing.control.forms import (
     topic_forms,
 )
 from wirekafka.testing.faults import ActiveFault, FaultSpec
+from wirekafka.testing.stored_records import iterate_stored_records
 
 MOST_KEPT = 1000
 """The most faults, snapshots and forks at a time, of each."""
+
+MOST_RECORDS = 10_000
+"""A request reads no more from a log, which it would hold the loop for."""
 
 MOST_WAIT_SECONDS = 600.0
 
@@ -276,7 +281,10 @@ class Control:
     async def records(self, call: Call) -> RecordsForm:
         """Returns the records of a topic."""
         query: RecordsQuery = call.form
-        return RecordsForm.of(await self.broker.records(call.names[0], query.partition), query.limit)
+        if not 0 <= query.limit <= MOST_RECORDS:
+            raise ValueError(f"limit is between 0 and {MOST_RECORDS}")
+        records = iterate_stored_records(self.broker.broker, call.names[0], query.partition)
+        return RecordsForm.of(list(islice(records, query.limit + 1)), query.limit)
 
     async def wait_for_records(self, call: Call) -> RecordsForm:
         """Waits for records."""

@@ -128,6 +128,15 @@ def test_request_that_is_none_gets_a_status_and_is_not_handled(request_: bytes, 
     run(act)
 
 
+def test_body_that_is_declared_too_large_is_refused_before_it_is_sent() -> None:
+    async def act(stage: Stage) -> None:
+        async with await stage.connect() as stream:
+            await stream.send_all(b"POST / HTTP/1.1\r\nHost: me\r\nContent-Length: 101\r\nExpect: 100-continue\r\n\r\n")
+            assert (await stream.receive_some(100)).startswith(b"HTTP/1.1 413")
+
+    run(act)
+
+
 def test_request_without_an_end_gets_a_status() -> None:
     async def act(stage: Stage) -> None:
         async with await stage.connect() as stream:
