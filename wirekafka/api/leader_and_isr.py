@@ -6,7 +6,7 @@ Behaviour:
     - with an older leader epoch or partition epoch than the broker knows, the same leader epoch, or a negative one:
       STALE_CONTROLLER_EPOCH;
     - without this broker among its replicas: UNKNOWN_TOPIC_OR_PARTITION;
-    - with more than 32,767 replicas: INVALID_REPLICATION_FACTOR;
+    - with more than 1,000 replicas: INVALID_REPLICATION_FACTOR;
     - if its folder belongs to another topic, or another topic here has its topic id: INCONSISTENT_TOPIC_ID;
     - with a name or an index that no partition can have: INVALID_TOPIC_EXCEPTION, INVALID_PARTITIONS;
     - if its log cannot be used: KAFKA_STORAGE_ERROR.

@@ -15,7 +15,7 @@ Differs from Apache Kafka:
     The connection of a request that arrives after a newer one of the same controller, over a newer connection, is closed. Apache
     Kafka executes requests in the order of their arrival.
     If the first request after a new registration of this broker has partitions, the topics that it does not name are removed.
-    A request with more than 10,000 endpoints of brokers gets INVALID_REQUEST, and partitions with more than 32,767 replicas are
+    A request with more than 10,000 endpoints of brokers gets INVALID_REQUEST, and partitions with more than 1,000 replicas are
     ignored.
     A large request is executed in steps, so for some milliseconds clients may see some of its topics and not others.
 

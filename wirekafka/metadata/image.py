@@ -15,7 +15,7 @@ Rules of this file:
 Differs from Apache Kafka:
     A broker of Apache Kafka whose session has expired keeps the topics that were deleted meanwhile, until it is restarted.
     Clients that ask it see them, and a transaction with such a topic never ends.
-    A request with more than 10,000 endpoints of brokers is refused, and partitions with more than 32,767 replicas are ignored.
+    A request with more than 10,000 endpoints of brokers is refused, and partitions with more than 1,000 replicas are ignored.
     Each client would get them in each response.
 
 Source: kafka.server.metadata.ZkMetadataCache, kafka.controller.KafkaController (onBrokerStartup) of Apache Kafka 3.9.
@@ -55,8 +55,8 @@ MOST_UNTOLD = 1000
 """The index of a partition may be this far above the number of the topic's known partitions. UpdateMetadata leaves out the
 partitions between them, because they have never had a leader."""
 
-MOST_REPLICAS = 32_767
-"""The most replicas that a partition may have: a topic is created with a 16-bit number of them. One step takes all of them."""
+MOST_REPLICAS = 1_000
+"""The most replicas that a partition may have. A step takes all of them, and a step of a response has those of 64 partitions."""
 
 MOST_ENDPOINTS = 10_000
 """The most endpoints of all brokers together. Every response to Metadata has all brokers, and is made in one step (12 ms)."""

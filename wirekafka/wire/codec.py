@@ -21,7 +21,7 @@ Differs from Apache Kafka:
     A request has at most 20,000 elements in all its arrays together, tagged fields included. If a request has more, the broker
     closes its connection. Apache Kafka accepts as many elements as fit into socket.request.max.bytes. In a cluster the requests
     of a controller may have 4,000,000 elements, Fetch, OffsetForLeaderEpoch, AddPartitionsToTxn, WriteTxnMarkers and
-    AlterPartition 250,000, and AlterPartitionReassignments 60,000.
+    AlterPartition 250,000, and AlterPartitionReassignments 60,000. An array of numbers has at most 250,000.
 """
 
 from __future__ import annotations
@@ -207,6 +207,12 @@ ELEMENTS_AT_ONCE = 2_000
 
 ELEMENTS_A_YIELD = 64
 """The elements of one array that a step reader or a step writer handles between two yields."""
+
+NUMBERS_A_YIELD = 50_000
+"""A step reader yields after an element of an array if it has read more numbers since the last yield of the array."""
+
+MOST_NUMBERS = MOST_ELEMENTS_OF_A_BROKER
+"""The most numbers of one array of numbers, which is read in one step (10 ms of CPU, 2026-11)."""
 
 
 class LargeMessageError(Exception):
@@ -559,16 +565,24 @@ class _ReaderSource(_Source):
             self.emit("budget.take(n)")
         if _is_number(element):
             assert element.wire is not None
+            if self.is_counting:
+                self.emit(f"if n > {MOST_NUMBERS}:")
+                self.emit(f"    raise ProtocolError('{self.cls.__name__}.{field.name} has more than {MOST_NUMBERS} numbers')")
             unpack = self.use("unpack", struct.unpack_from)
             self.emit(f"{target} = list({unpack}(f'>{{n}}{element.wire.format}', buf, pos))")
             self.emit(f"pos += n * {element.wire.size}")
         else:
             self.emit(f"{target} = items = []")
+            if self.mode is _Mode.STEPS:
+                self.emit("left = budget.left")
             self.emit("for number in range(n):")
             self.depth += 1
             self.read_value(element, "item")
             self.emit("items.append(item)")
-            self.yield_sometimes()
+            if self.mode is _Mode.STEPS:
+                self.emit(f"if not number % {ELEMENTS_A_YIELD} or left - budget.left > {NUMBERS_A_YIELD}:")
+                self.emit("    left = budget.left")
+                self.emit("    yield")
             self.depth -= 1
         self.depth -= 1 + self.flexible
 

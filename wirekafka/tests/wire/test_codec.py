@@ -11,6 +11,9 @@ from wirekafka.errors import ProtocolError
 from wirekafka.wire.codec import (
     ELEMENTS_A_YIELD,
     MOST_ELEMENTS,
+    MOST_ELEMENTS_OF_A_CONTROLLER,
+    MOST_NUMBERS,
+    NUMBERS_A_YIELD,
     SMALL_VARINTS,
     ElementBudget,
     LargeMessageError,
@@ -400,6 +403,20 @@ def test_step_reader_yields_within_arrays_of_arrays() -> None:
     assert yields > 3 * size / ELEMENTS_A_YIELD
     with pytest.raises(ProtocolError, match=f"more than {3 * size} elements"):
         read_in_steps(tree, True, ElementBudget(3 * size))
+
+
+def test_step_reader_yields_after_elements_with_many_numbers() -> None:
+    few, many = [Tree(branches=[Branch(leaves=[Leaf(numbers=[0] * count)] * 6)]) for count in (1, NUMBERS_A_YIELD // 2 + 1)]
+    budget = ElementBudget(MOST_ELEMENTS_OF_A_CONTROLLER)
+    assert read_in_steps(many, True, budget)[1] == read_in_steps(few, True, budget)[1] + 2
+
+
+@pytest.mark.parametrize("flexible", [False, True])
+def test_counting_reader_reads_no_array_of_more_numbers_than_one_step_may_have(flexible: bool) -> None:
+    most, more = (Leaf(numbers=[0] * count) for count in (MOST_NUMBERS, MOST_NUMBERS + 1))
+    assert count(most, flexible, ElementBudget(MOST_ELEMENTS_OF_A_CONTROLLER)) == most
+    with pytest.raises(ProtocolError, match="more than 250000 numbers"):
+        count(more, flexible, ElementBudget(MOST_ELEMENTS_OF_A_CONTROLLER))
 
 
 def test_step_writer_yields_within_arrays_of_arrays() -> None:
