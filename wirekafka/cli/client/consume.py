@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from wirekafka.cli.client.completion import complete_topic
 from wirekafka.cli.client.errors import ClientCommand, ClientCommandError
 from wirekafka.cli.client.options import connection_options
 
@@ -41,7 +42,7 @@ class Reading(NamedTuple):
 
 
 @click.command(cls=ClientCommand)
-@click.argument("topics", metavar="TOPIC...", nargs=-1, required=True)
+@click.argument("topics", metavar="TOPIC...", nargs=-1, required=True, shell_complete=complete_topic)
 @click.option("--from", "first", metavar="POSITION", help="Begin at beginning (default), end, OFFSET, -COUNT, +COUNT or @TIME.")
 @click.option("--until", metavar="POSITION", help="End before this position; default: the end as it is at the start.")
 @click.option("--until-end", is_flag=True, help="End at the end; the default.")

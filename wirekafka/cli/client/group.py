@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from wirekafka.cli.client.completion import complete_group, complete_topic
 from wirekafka.cli.client.errors import FAILED, ClientCommandError, ClientGroup, print_error
 from wirekafka.cli.client.options import connection_options, json_option
 
@@ -60,7 +61,7 @@ def _state_name(state: Any) -> str:
 
 
 @group.command()
-@click.argument("names", metavar="GROUP...", nargs=-1, required=True)
+@click.argument("names", metavar="GROUP...", nargs=-1, required=True, shell_complete=complete_group)
 @json_option
 @connection_options
 def describe(connection: Connection, names: tuple[str, ...], is_json: bool) -> None:
@@ -173,8 +174,15 @@ def _print_description(found: dict[str, Any]) -> None:
 
 
 @group.command("reset-offsets")
-@click.argument("name", metavar="GROUP")
-@click.option("--topic", "topics", metavar="TOPIC[:PARTITION,...]", multiple=True, help="Can be given several times.")
+@click.argument("name", metavar="GROUP", shell_complete=complete_group)
+@click.option(
+    "--topic",
+    "topics",
+    metavar="TOPIC[:PARTITION,...]",
+    multiple=True,
+    shell_complete=complete_topic,
+    help="Can be given several times.",
+)
 @click.option("--all-topics", is_flag=True, help="All partitions for which the group has committed offsets.")
 @click.option("--to-earliest", is_flag=True, help="To the first record.")
 @click.option("--to-latest", is_flag=True, help="To the end.")
@@ -252,7 +260,7 @@ def _commit(connection: Connection, name: str, offsets: dict[Name, int]) -> None
 
 
 @group.command()
-@click.argument("names", metavar="GROUP...", nargs=-1, required=True)
+@click.argument("names", metavar="GROUP...", nargs=-1, required=True, shell_complete=complete_group)
 @connection_options
 def delete(connection: Connection, names: tuple[str, ...]) -> None:
     """Deletes groups without members, with their committed offsets, without asking.

@@ -29,7 +29,7 @@ def property_options(command: Function) -> Function:
 
     @functools.wraps(command)
     def run(config: Path | None, properties: tuple[tuple[str, str], ...], **values: Any) -> Any:
-        return command(client_settings=(_read_config(config) if config else {}) | dict(properties), **values)
+        return command(client_settings=(read_config(config) if config else {}) | dict(properties), **values)
 
     options = (
         click.option(
@@ -98,7 +98,12 @@ def _parsed(text: str, ctx: click.Context | None = None, parameter: click.Parame
     return name.strip(), value.strip()
 
 
-def _read_config(path: Path) -> dict[str, str]:
+def read_config(path: Path) -> dict[str, str]:
+    """Returns the properties of a file for `--config`.
+
+    Raises:
+        click.UsageError: the file cannot be read, or a line is malformed.
+    """
     try:
         lines = path.read_text().splitlines()
     except (OSError, UnicodeDecodeError) as error:

@@ -6,10 +6,11 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
 
 import click
 
+from wirekafka.cli.client.completion import complete_topic
 from wirekafka.cli.client.errors import FAILED, ClientCommand, ClientCommandError, print_error
 from wirekafka.cli.client.options import connection_options, parsed_settings
 
@@ -45,7 +46,7 @@ class Input:
 
 
 @click.command(cls=ClientCommand)
-@click.argument("topic")
+@click.argument("topic", shell_complete=complete_topic)
 @click.argument("files", metavar="[FILE]...", nargs=-1, type=click.Path(exists=True, dir_okay=False, allow_dash=True))
 @click.option("--key-separator", "-K", metavar="TEXT", help="Divide each line into key and value at this text.")
 @click.option("--json", "is_json", is_flag=True, help="Each line is a JSON object, as `wirekafka consume --json` prints it.")
@@ -152,12 +153,19 @@ def _read(source: Input) -> Iterator[NewRecord]:
     form = LineFormat(separator, null, BytesStyle(source.style))
     for file in source.files or ("-",):
         if source.is_whole:
-            yield NewRecord(value=sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes())
+            yield NewRecord(value=_standard_input().read() if file == "-" else Path(file).read_bytes())
         elif file == "-":
-            yield from read_lines("standard input", sys.stdin.buffer, form, is_json=source.is_json)
+            yield from read_lines("standard input", _standard_input(), form, is_json=source.is_json)
         else:
             with open(file, "rb") as lines:
                 yield from read_lines(file, lines, form, is_json=source.is_json)
+
+
+def _standard_input() -> BinaryIO:
+    stream: TextIO | None = sys.stdin
+    if stream is None:
+        raise ClientCommandError("the standard input is closed: name a FILE")
+    return stream.buffer
 
 
 def _summary(topic: str, sender: Sender) -> str:

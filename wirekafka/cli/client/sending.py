@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 WAIT_SECONDS = 0.1
 SECONDS_FOR_A_NEW_TOPIC = 5.0
 """How long a broker may take to create a topic by itself (auto.create.topics.enable)."""
+BEING_CREATED = ("UNKNOWN_TOPIC_OR_PART", "LEADER_NOT_AVAILABLE")
+"""What brokers answer while they create a topic."""
 
 
 class Sender:
@@ -50,7 +52,7 @@ class Sender:
         """Waits until the topic exists; a broker may create it when it is first asked for.
 
         Raises:
-            ClientCommandError: it does not exist, or no broker answers.
+            ClientCommandError: it does not exist, the broker refuses it, or no broker answers.
         """
         from confluent_kafka import KafkaException
 
@@ -63,6 +65,8 @@ class Sender:
                 raise connection.unreachable(raised.args[0]) from None
             if error is None:
                 return
+            if error.name() not in BEING_CREATED:
+                raise ClientCommandError(f"topic {self._topic}: {sentence(error)}")
             if time.monotonic() > deadline:
                 create = f"`wirekafka topic create {self._topic}` creates it"
                 raise ClientCommandError(f"topic {self._topic} does not exist, and the broker does not create it; {create}")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from wirekafka.cli.client.completion import complete_topic
 from wirekafka.cli.client.errors import FAILED, ClientCommandError, ClientGroup, print_error
 from wirekafka.cli.client.options import connection_options, json_option, parsed_settings
 
@@ -125,7 +126,7 @@ def create(
 
 
 @topic.command()
-@click.argument("names", metavar="TOPIC...", nargs=-1, required=True)
+@click.argument("names", metavar="TOPIC...", nargs=-1, required=True, shell_complete=complete_topic)
 @click.option("--all-settings", is_flag=True, help="Show the settings that have their defaults too.")
 @json_option
 @connection_options
@@ -213,7 +214,7 @@ def _print_description(description: dict[str, Any]) -> None:
 
 
 @topic.command()
-@click.argument("name", metavar="TOPIC")
+@click.argument("name", metavar="TOPIC", shell_complete=complete_topic)
 @click.option("--partitions", "-p", type=click.IntRange(min=1), help="The new number of partitions; it cannot become smaller.")
 @set_option
 @click.option("--unset", metavar="KEY", multiple=True, help="Give a setting its default again. Can be given several times.")
@@ -258,7 +259,7 @@ def _add_partitions(connection: Connection, name: str, count: int) -> None:
 
 
 @topic.command()
-@click.argument("names", metavar="TOPIC...", nargs=-1, required=True)
+@click.argument("names", metavar="TOPIC...", nargs=-1, required=True, shell_complete=complete_topic)
 @click.option("--if-exists", is_flag=True, help="Succeed if the topic does not exist.")
 @connection_options
 def delete(connection: Connection, names: tuple[str, ...], if_exists: bool) -> None:

@@ -114,6 +114,24 @@ def test_topic_is_created_by_the_broker_or_asked_for(broker: EmbeddedBroker, mon
     assert "topic t does not exist, and the broker does not create it; `wirekafka topic create t`" in result.stderr
 
 
+def test_broker_that_refuses_a_topic_is_quoted_at_once(broker: EmbeddedBroker) -> None:
+    refused = run(broker, "produce", "no name!", "--value", "1", exit_code=1)
+    assert refused.stderr.startswith("wirekafka: topic no name!: ")
+    assert "Invalid topic" in refused.stderr
+
+
+def test_closed_standard_input_is_said(broker: EmbeddedBroker) -> None:
+    broker.create_topic("closed")
+    done = subprocess.run(
+        ["sh", "-c", f"exec {sys.executable} -m wirekafka produce closed -b {broker.bootstrap} <&-"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (1, "wirekafka: the standard input is closed: name a FILE\n")
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
