@@ -28,7 +28,7 @@ from wirekafka.controller.replica_states import Replica, bring_online, take_offl
 from wirekafka.controller.requests import SLICE, RequestBatch
 from wirekafka.controller.scripts import PAUSE, Script, in_slices
 from wirekafka.controller.settings import ControllerSettings
-from wirekafka.controller.writes import checked, raise_if_deposed
+from wirekafka.controller.writes import checked, raise_if_deposed, watch_children
 from wirekafka.errors import ErrorCode
 from wirekafka.names import TopicPartition
 from wirekafka.wire.messages.leader_and_isr import LeaderAndIsrResponse
@@ -192,7 +192,7 @@ def look_at_log_dir_events(context: ControllerContext, batch: RequestBatch) -> S
 
     Source: KafkaController.processLogDirEventNotification.
     """
-    children: Children = yield GetChildren(paths.LOG_DIR_EVENTS, watch=True)
+    children = yield from watch_children(context, paths.LOG_DIR_EVENTS)
     notifications = [f"{paths.LOG_DIR_EVENTS}/{name}" for name in children.names]
     found: list[Data | ZooKeeperError] = yield [GetData(path) for path in notifications]
     named = {_broker_of(path, each) for path, each in zip(notifications, found, strict=True)}

@@ -31,7 +31,7 @@ from wirekafka.controller.reassignment import remove_requests
 from wirekafka.controller.requests import RequestBatch
 from wirekafka.controller.scripts import PAUSE, Script
 from wirekafka.controller.settings import ControllerSettings
-from wirekafka.controller.writes import checked, raise_if_deposed
+from wirekafka.controller.writes import checked, raise_if_deposed, watch_children
 from wirekafka.errors import ErrorCode
 from wirekafka.names import TopicPartition
 from wirekafka.wire.messages.stop_replica import StopReplicaResponse
@@ -112,7 +112,7 @@ def read_deletions(context: ControllerContext, settings: ControllerSettings) -> 
 
     Source: KafkaController.fetchTopicDeletionsInProgress, TopicDeletionManager.init.
     """
-    requests: Children = yield GetChildren(paths.DELETE_TOPICS, watch=True)
+    requests = yield from watch_children(context, paths.DELETE_TOPICS)
     if not settings.allows_deletions:
         yield from _refuse(context, requests.names)
         return set()

@@ -32,7 +32,7 @@ from wirekafka.controller.requests import SLICE, RequestBatch
 from wirekafka.controller.scripts import PAUSE, Script, in_slices
 from wirekafka.controller.settings import ControllerSettings
 from wirekafka.controller.topics import read_topics
-from wirekafka.controller.writes import checked, raise_if_deposed
+from wirekafka.controller.writes import checked, raise_if_deposed, watch_children
 from wirekafka.names import TopicPartition
 from wirekafka.zookeeper.layout import paths
 from wirekafka.zookeeper.session import Children, Data, Delete, GetChildren, GetData, ZooKeeperError
@@ -82,12 +82,9 @@ def read_cluster(
 
 def _delete_notifications(context: ControllerContext) -> Script[None]:
     """Deletes what a former controller was told: the new one reads all states, and asks all brokers for their replicas."""
-    parents = (paths.ISR_CHANGES, paths.LOG_DIR_EVENTS)
-    found: list[Children | ZooKeeperError] = yield [GetChildren(parent, watch=True) for parent in parents]
     old: list[str] = []
-    for parent, children in zip(parents, found, strict=True):
-        if isinstance(children, ZooKeeperError):
-            raise children
+    for parent in (paths.ISR_CHANGES, paths.LOG_DIR_EVENTS):
+        children = yield from watch_children(context, parent)
         old += [f"{parent}/{name}" for name in children.names]
     for outcome in (yield [checked(context, [Delete(path)]) for path in old]):
         raise_if_deposed(outcome)

@@ -26,7 +26,7 @@ from wirekafka.controller.requested_elections import look_at_elections
 from wirekafka.controller.requests import EPOCH_DURING_DELETE, RequestBatch
 from wirekafka.controller.scripts import Script, in_slices
 from wirekafka.controller.topics import look_at_partitions, look_at_topics
-from wirekafka.controller.writes import checked, raise_if_deposed
+from wirekafka.controller.writes import checked, raise_if_deposed, watch_children
 from wirekafka.names import TopicPartition
 from wirekafka.wire.messages.leader_and_isr import LEADER_AND_ISR
 from wirekafka.wire.messages.stop_replica import STOP_REPLICA, StopReplicaRequest, StopReplicaResponse
@@ -34,7 +34,7 @@ from wirekafka.wire.requests import RequestType
 from wirekafka.zookeeper.layout import paths
 from wirekafka.zookeeper.layout.content import MalformedZnodeError
 from wirekafka.zookeeper.layout.requests import read_isr_change
-from wirekafka.zookeeper.session import Children, Data, Delete, GetChildren, GetData, ZooKeeperError, ZooKeeperErrorCode
+from wirekafka.zookeeper.session import Data, Delete, GetData, ZooKeeperError, ZooKeeperErrorCode
 
 log = structlog.get_logger(__name__)
 
@@ -110,7 +110,7 @@ def look_at_isr_changes(context: ControllerContext, batch: RequestBatch) -> Scri
 
     Source: KafkaController.processIsrChangeNotification.
     """
-    children: Children = yield GetChildren(paths.ISR_CHANGES, watch=True)
+    children = yield from watch_children(context, paths.ISR_CHANGES)
     notifications = [f"{paths.ISR_CHANGES}/{name}" for name in children.names]
     found: list[Data | ZooKeeperError] = yield [GetData(path) for path in notifications]
     changed: dict[TopicPartition, None] = {}

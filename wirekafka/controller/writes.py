@@ -15,6 +15,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import structlog
+
 from wirekafka.controller.context import ControllerContext, StoredState
 from wirekafka.controller.scripts import PAUSE, Script
 from wirekafka.names import TopicPartition
@@ -22,7 +24,9 @@ from wirekafka.zookeeper.layout import paths
 from wirekafka.zookeeper.layout.topics import PartitionState
 from wirekafka.zookeeper.session import (
     Check,
+    Children,
     Create,
+    GetChildren,
     Multi,
     SetData,
     Write,
@@ -30,6 +34,8 @@ from wirekafka.zookeeper.session import (
     ZooKeeperError,
     ZooKeeperErrorCode,
 )
+
+log = structlog.get_logger(__name__)
 
 MOST_STATES = 100
 """The most states in one multi."""
@@ -74,6 +80,33 @@ def multi(context: ControllerContext, operations: Iterable[Write]) -> Script[tup
         raise_if_deposed(error)
         raise
     return results[1:]
+
+
+def watch_children(context: ControllerContext, path: str) -> Script[Children]:
+    """Reads the children of a persistent znode, and leaves a watch. Creates the znode if an operator has deleted it.
+
+    Raises:
+        DeposedError: another broker has the next epoch.
+        ZooKeeperError: ZooKeeper refuses an operation, or the connection is lost.
+    """
+    while True:
+        try:
+            children: Children = yield GetChildren(path, watch=True)
+            return children
+        except ZooKeeperError as error:
+            if error.code is not ZooKeeperErrorCode.NO_NODE:
+                raise
+        log.warning("The controller creates a znode again that every cluster has", path=path)
+        for each in (*paths.parents(path), path):
+            yield from _create_if_missing(context, each)
+
+
+def _create_if_missing(context: ControllerContext, path: str) -> Script[None]:
+    try:
+        yield from multi(context, [Create(path, None)])
+    except ZooKeeperError as error:
+        if error.code is not ZooKeeperErrorCode.NODE_EXISTS:
+            raise
 
 
 def write_states(

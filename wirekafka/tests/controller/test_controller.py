@@ -250,6 +250,29 @@ def test_failover_deletes_old_notifications() -> None:
     assert cluster.stage.children(paths.LOG_DIR_EVENTS) == ()
 
 
+OPERATORS_MAY_DELETE = (paths.DELETE_TOPICS, paths.ISR_CHANGES, paths.LOG_DIR_EVENTS)
+
+
+@pytest.mark.parametrize("path", OPERATORS_MAY_DELETE)
+def test_failover_creates_a_znode_again_that_an_operator_has_deleted(path: str) -> None:
+    cluster = Cluster(1)
+    cluster.stage.do(Delete(path))
+    cluster.start()
+    assert cluster.controller_id == 1
+    assert cluster.stage.children(path) == ()
+
+
+@pytest.mark.parametrize("path", OPERATORS_MAY_DELETE)
+def test_controller_creates_a_znode_again_that_an_operator_deletes_and_sees_its_children(path: str) -> None:
+    cluster = _cluster_with_topic()
+    controller = cluster.brokers[1]
+    cluster.stage.do(Delete(path))
+    assert controller.context.epoch == 1
+    assert cluster.stage.children(path) == ()
+    cluster.stage.do(Create(f"{path}/unknown", b""))
+    assert cluster.stage.children(path) == ()
+
+
 def test_failover_creates_the_features() -> None:
     cluster = Cluster(1)
 
