@@ -8,8 +8,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
+from urllib.request import urlopen
 
 import kafka
 import pytest
@@ -230,54 +231,67 @@ COMPOSE_FILE = ROOT / "docker" / "compose.yaml"
 
 
 class Compose:
-    """The cluster of docker/compose.yaml, under a project name of its own."""
+    """The services of a compose file, under a project name of their own."""
 
-    def __init__(self, image: str, zookeeper_image: str, address: str) -> None:
+    def __init__(self, file: Path, address: str, **images: str) -> None:
         self.project = f"wirekafka-test-{os.urandom(4).hex()}"
-        self.bootstrap = ",".join(f"{address}:{port}" for port in (9092, 9093, 9094))
-        self._environment = os.environ | {
-            "WIREKAFKA_IMAGE": image,
-            "ZOOKEEPER_IMAGE": zookeeper_image,
-            "KAFKA_BIND": address,
-            "KAFKA_HOST": address,
-        }
+        self._file = file
+        self._environment = os.environ | images | {"KAFKA_BIND": address, "KAFKA_HOST": address}
 
     def run(self, *arguments: str, timeout_s: float = 300) -> str:
         """Runs `docker compose` with the arguments; returns its standard output."""
-        command = ["docker", "compose", "--project-name", self.project, "--file", str(COMPOSE_FILE), *arguments]
+        command = ["docker", "compose", "--project-name", self.project, "--file", str(self._file), *arguments]
         done = subprocess.run(command, env=self._environment, capture_output=True, text=True, timeout=timeout_s, check=False)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
 
-@pytest.fixture(scope="module")
-def zookeeper_image(image: str) -> Iterator[str]:
-    """Returns the name of the image with ZooKeeper, built from the checkout."""
-    name = f"wirekafka-zookeeper-test-{os.urandom(4).hex()}"
-    dockerfile = "zookeeper.Dockerfile"
-    made = DockerImage(
-        ROOT / "docker", tag=name, dockerfile_path=dockerfile, network_mode="host", labels={"wirekafka.test": name}
-    )
-    with closing(made.get_docker_client().client):
-        try:
-            made.build()
-        except BuildError as error:
-            pytest.skip(f"the image of ZooKeeper cannot be built, which needs a mirror of Debian: {error}")
-        yield name
-        made.remove()
-
-
-@pytest.fixture
-def compose(image: str, zookeeper_image: str, address: str) -> Iterator[Compose]:
-    """Runs the cluster, and removes all of it at the end."""
+@contextmanager
+def composed(file: Path, address: str, **images: str) -> Iterator[Compose]:
+    """Runs the services of a compose file, and removes all of them at the end."""
     if subprocess.run(["docker", "compose", "version"], capture_output=True, check=False).returncode:
         pytest.skip("docker compose is not installed")
-    made = Compose(image, zookeeper_image, address)
+    made = Compose(file, address, **images)
     try:
         made.run("up", "--no-build", "--detach", "--wait")
         yield made
     finally:
         made.run("down", "--volumes", "--timeout", "5")
+
+
+@contextmanager
+def built(path: Path, dockerfile: str, needs: str) -> Iterator[str]:
+    """Builds an image from the checkout, and removes it at the end; returns its name.
+
+    The test is skipped if the image cannot be built.
+    """
+    name = f"wirekafka-test-{os.urandom(4).hex()}"
+    arguments = {name: os.environ[name] for name in PIP_SETTINGS if name in os.environ}
+    made = DockerImage(
+        path,
+        tag=name,
+        dockerfile_path=dockerfile,
+        buildargs=arguments,
+        network_mode="host",
+        labels={"wirekafka.test": name},
+    )
+    with closing(made.get_docker_client().client):
+        try:
+            made.build()
+        except BuildError as error:
+            pytest.skip(f"{dockerfile} cannot be built, which needs {needs}: {error}")
+        yield name
+        made.remove()
+
+
+@pytest.fixture
+def compose(image: str, address: str) -> Iterator[Compose]:
+    """Runs the cluster of docker/compose.yaml."""
+    with (
+        built(ROOT / "docker", "zookeeper.Dockerfile", "a mirror of Debian") as zookeeper_image,
+        composed(COMPOSE_FILE, address, WIREKAFKA_IMAGE=image, ZOOKEEPER_IMAGE=zookeeper_image) as cluster,
+    ):
+        yield cluster
 
 
 def read_in_container(image: str, bootstrap: str, network: str) -> int:
@@ -289,21 +303,55 @@ def read_in_container(image: str, bootstrap: str, network: str) -> int:
 
 
 def test_cluster_of_compose_is_reached_from_the_host_and_from_containers_and_survives_a_broker(
-    compose: Compose, image: str
+    compose: Compose, image: str, address: str
 ) -> None:
+    bootstrap = ",".join(f"{address}:{port}" for port in (9092, 9093, 9094))
+
     def describe() -> str:
         command = "wirekafka cluster describe --bootstrap-server kafka1:19092"
         return compose.run("exec", "--no-TTY", "kafka1", "sh", "-c", f"{command} || true")
 
     wait_until(lambda: "3 brokers, controller" in describe(), timeout_s=120, what="the cluster has three brokers", poll_s=1)
-    produce(compose.bootstrap)
+    produce(bootstrap)
     compose.run("kill", "kafka2")
-    assert consume(compose.bootstrap) == VALUES
+    assert consume(bootstrap) == VALUES
     # After the client on the host, which has waited for the election of a leader: this client waits 5 s only.
     inside = "kafka1:19092,kafka2:19092,kafka3:19092"
     assert read_in_container(image, inside, f"{compose.project}_default") == len(VALUES)
     compose.run("start", "kafka2")
     wait_until(lambda: "all in sync" in describe(), timeout_s=120, what="all replicas are in sync again", poll_s=1)
+
+
+SPARK_COMPOSE_FILE = ROOT / "docker" / "spark.compose.yaml"
+
+
+@pytest.mark.long("the pipeline runs without containers in compat_tests/spark; the image takes minutes to build")
+@pytest.mark.timeout(1500)
+def test_spark_job_of_compose_reads_each_order_once_and_is_shown_in_a_browser(image: str, address: str) -> None:
+    def rows(compose: Compose) -> int:
+        return sum(map(int, re.findall(r'"records": (\d+)', compose.run("logs", "spark"))))
+
+    def shown() -> str:
+        try:
+            with urlopen(f"http://{address}:4040/api/v1/applications", timeout=10) as page:
+                text: str = page.read().decode()
+                return text
+        except OSError as error:
+            return str(error)
+
+    with (
+        built(ROOT, "docker/spark.Dockerfile", "Debian, PyPI and Maven Central") as spark_image,
+        composed(SPARK_COMPOSE_FILE, address, WIREKAFKA_IMAGE=image, WIREKAFKA_SPARK_IMAGE=spark_image) as compose,
+    ):
+        with KafkaProducer(bootstrap_servers=f"{address}:9092", acks="all") as producer:
+            for number in range(1000):
+                producer.send("orders", b'{"id": %d, "customer": "ann", "price": 0.25}' % number)
+            producer.flush(30)
+        wait_until(lambda: rows(compose) >= 1000, timeout_s=300, what="the job has read all orders", poll_s=1)
+        wait_until(lambda: "wirekafka ingest" in shown(), timeout_s=60, what="Spark's pages name the job", poll_s=1)
+        compose.run("stop", "spark")
+        arguments = ("check", "/lake", "--bootstrap=kafka:9092", "--jars=/opt/jars", "--master=local[2]")
+        assert "proven: each record once" in compose.run("run", "--rm", "--no-TTY", "spark", *arguments)
 
 
 @pytest.mark.parametrize("number", [1, 2, 3])
