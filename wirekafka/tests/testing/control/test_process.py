@@ -77,3 +77,19 @@ def test_process_without_a_control_port_imports_nothing_of_it(tmp_path: Path) ->
     }
     assert "wirekafka.server.running" in imported
     assert not {each for each in imported if each.startswith(("wirekafka.testing", "wirekafka.server.http", "h11"))}
+
+
+def test_member_of_a_cluster_with_temporary_data_is_refused(tmp_path: Path) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "wirekafka",
+        "serve",
+        "--temporary",
+        "--set",
+        "zookeeper.connect=127.0.0.1:1",
+        "--set",
+        "broker.id=1",
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=120, check=False)
+    assert (done.returncode, "--temporary: the data of a member" in done.stderr) == (2, True)
