@@ -24,7 +24,7 @@ def test_names_of_topics_and_groups_come_from_the_cluster(monkeypatch: pytest.Mo
         monkeypatch.setenv("WIREKAFKA_BOOTSTRAP_SERVER", broker.bootstrap)
         assert completed(["consume", "orders"], "pay") == ["payments"]
         assert completed(["group", "describe"], "") == []
-        reset = ["group", "reset-offsets", "billing", "--topic", "orders", "--to-earliest", "--execute"]
+        reset = ["group", "reset-offsets", "billing", "--topic", "orders", "--to-earliest", "--execute", "--timeout", "60"]
         assert CliRunner().invoke(main, reset).exit_code == 0
         assert completed(["group", "describe"], "b") == ["billing"]
 

@@ -104,8 +104,10 @@ def test_broker_in_order_is_fine_and_the_temporary_topic_is_deleted() -> None:
         checks = examined(broker.bootstrap)
         names = ["name", "connection", "protocol", "versions", "metadata", "advertised", "topics", "record", "clock"]
         assert {name: state for name, (state, _, _) in checks.items()} == dict.fromkeys(names, "ok")
-        assert CliRunner().invoke(main, ["topic", "list", "--names", "-b", broker.bootstrap]).stdout == "alone\n"
-        shown = CliRunner().invoke(main, ["doctor", broker.bootstrap, "--no-write"])
+        assert (
+            CliRunner().invoke(main, ["topic", "list", "--names", "-b", broker.bootstrap, "--timeout", "60"]).stdout == "alone\n"
+        )
+        shown = CliRunner().invoke(main, ["doctor", broker.bootstrap, "--no-write", "--timeout", "60"])
         assert (shown.exit_code, shown.stdout.splitlines()[-1]) == (0, "Everything is fine.")
 
 
@@ -124,7 +126,7 @@ def test_clock_that_is_ahead_is_a_finding_with_a_remedy() -> None:
         state, detail, remedy = examined(broker.bootstrap, exit_code=1)["clock"]
         assert (state, "ahead of this machine's" in detail) == ("finding", True)
         assert remedy is not None
-        shown = CliRunner().invoke(main, ["doctor", broker.bootstrap])
+        shown = CliRunner().invoke(main, ["doctor", broker.bootstrap, "--timeout", "60"])
         assert shown.stdout.splitlines()[-1].strip() == remedy
 
 

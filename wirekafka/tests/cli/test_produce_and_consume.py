@@ -123,7 +123,7 @@ def test_broker_that_refuses_a_topic_is_quoted_at_once(broker: EmbeddedBroker) -
 def test_closed_standard_input_is_said(broker: EmbeddedBroker) -> None:
     broker.create_topic("closed")
     done = subprocess.run(
-        ["sh", "-c", f"exec {sys.executable} -m wirekafka produce closed -b {broker.bootstrap} <&-"],
+        ["sh", "-c", f"exec {sys.executable} -m wirekafka produce closed -b {broker.bootstrap} --timeout 60 <&-"],
         capture_output=True,
         text=True,
         timeout=120,
@@ -255,7 +255,7 @@ def test_records_of_transactions_are_printed_when_they_are_committed(broker: Emb
 def test_follow_prints_what_comes_until_a_signal(broker: EmbeddedBroker) -> None:
     broker.create_topic("followed")
     run(broker, "produce", "followed", "--value", "first")
-    command = [sys.executable, "-m", "wirekafka", "consume", "followed", "--follow", "-b", broker.bootstrap]
+    command = [sys.executable, "-m", "wirekafka", "consume", "followed", "--follow", "-b", broker.bootstrap, "--timeout", "60"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ)
     with process:
         assert process.stdout is not None

@@ -103,7 +103,7 @@ def test_broker_that_does_not_run_is_named_with_the_reason_and_no_line_of_librdk
 def test_properties_come_from_the_file_and_the_options_override_it(broker: EmbeddedBroker, tmp_path: Path) -> None:
     config = tmp_path / "client.properties"
     config.write_text(f"# where\n\nbootstrap.servers = {broker.bootstrap}\nclient.id=from-file\n")
-    assert CliRunner().invoke(main, ["topic", "list", "--config", str(config)]).exit_code == 0
+    assert CliRunner().invoke(main, ["topic", "list", "--config", str(config), "--timeout", "60"]).exit_code == 0
     result = CliRunner().invoke(main, ["topic", "list", "--config", str(config), "-X", "no.such=1"])
     assert result.exit_code == 1
     assert 'librdkafka refuses a setting: No such configuration property: "no.such"' in result.stderr
@@ -114,7 +114,7 @@ def test_properties_come_from_the_file_and_the_options_override_it(broker: Embed
 
 def test_address_may_come_from_the_environment_and_is_asked_for_without_it(broker: EmbeddedBroker) -> None:
     variable = "WIREKAFKA_BOOTSTRAP_SERVER"
-    assert CliRunner().invoke(main, ["topic", "list"], env={variable: broker.bootstrap}).exit_code == 0
+    assert CliRunner().invoke(main, ["topic", "list", "--timeout", "60"], env={variable: broker.bootstrap}).exit_code == 0
     result = CliRunner().invoke(main, ["topic", "list"], env={variable: None})
     assert (result.exit_code, "Missing option '--bootstrap-server'" in result.stderr) == (2, True)
 
