@@ -23,8 +23,8 @@ from wirekafka.controller.partition_states import read_states
 from wirekafka.controller.reassignment import look_at_reassignments
 from wirekafka.controller.replica_states import Replica
 from wirekafka.controller.requested_elections import look_at_elections
-from wirekafka.controller.requests import EPOCH_DURING_DELETE, RequestBatch
-from wirekafka.controller.scripts import Script, in_slices
+from wirekafka.controller.requests import EPOCH_DURING_DELETE, SLICE, RequestBatch
+from wirekafka.controller.scripts import PAUSE, Script, in_slices
 from wirekafka.controller.topics import look_at_partitions, look_at_topics
 from wirekafka.controller.writes import checked, raise_if_deposed, watch_children
 from wirekafka.names import TopicPartition
@@ -33,7 +33,7 @@ from wirekafka.wire.messages.stop_replica import STOP_REPLICA, StopReplicaReques
 from wirekafka.wire.requests import RequestType
 from wirekafka.zookeeper.layout import paths
 from wirekafka.zookeeper.layout.content import MalformedZnodeError
-from wirekafka.zookeeper.layout.requests import read_isr_change
+from wirekafka.zookeeper.layout.requests import reading_isr_change
 from wirekafka.zookeeper.session import Data, Delete, GetData, ZooKeeperError, ZooKeeperErrorCode
 
 log = structlog.get_logger(__name__)
@@ -115,20 +115,24 @@ def look_at_isr_changes(context: ControllerContext, batch: RequestBatch) -> Scri
     found: list[Data | ZooKeeperError] = yield [GetData(path) for path in notifications]
     changed: dict[TopicPartition, None] = {}
     for path, each in zip(notifications, found, strict=True):
-        changed.update(dict.fromkeys(name for name in _changed(path, each) if context.replicas(name)))
+        names = yield from _changed(path, each)
+        changed.update(dict.fromkeys((yield from in_slices(names, lambda name: bool(context.replicas(name))))))
     yield from read_states(context, changed)
-    batch.update_metadata(context.live, changed)
+    for count, name in enumerate(changed, 1):
+        batch.update_metadata(context.live, [name])
+        if count % SLICE == 0:
+            yield PAUSE
     for outcome in (yield [checked(context, [Delete(path)]) for path in notifications]):
         raise_if_deposed(outcome)
 
 
-def _changed(path: str, found: Data | ZooKeeperError) -> list[TopicPartition]:
+def _changed(path: str, found: Data | ZooKeeperError) -> Script[list[TopicPartition]]:
     if isinstance(found, ZooKeeperError):
         if found.code is not ZooKeeperErrorCode.NO_NODE:
             raise found
         return []
     try:
-        return read_isr_change(path, found.data)
+        return (yield from reading_isr_change(path, found.data))
     except MalformedZnodeError as error:
         remedy = "nothing needs to be done: the brokers learn the in-sync replicas with the next change"
         log.error("A notification of changed in-sync replicas cannot be read", reason=str(error), remedy=remedy)

@@ -23,7 +23,7 @@ from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.names import TopicPartition
 from wirekafka.zookeeper.layout import paths
 from wirekafka.zookeeper.layout.content import MalformedZnodeError
-from wirekafka.zookeeper.layout.requests import read_preferred_replica_election
+from wirekafka.zookeeper.layout.requests import reading_preferred_replica_election
 from wirekafka.zookeeper.session import Data, Delete, Exists, GetData, Stat, ZooKeeperError, ZooKeeperErrorCode
 
 log = structlog.get_logger(__name__)
@@ -94,7 +94,7 @@ def look_at_elections(context: ControllerContext, batch: RequestBatch) -> Script
         return
     try:
         found: Data = yield GetData(paths.PREFERRED_REPLICA_ELECTION)
-        names = read_preferred_replica_election(found.data)
+        names = yield from reading_preferred_replica_election(found.data)
     except ZooKeeperError as error:
         if error.code is not ZooKeeperErrorCode.NO_NODE:
             raise

@@ -31,6 +31,8 @@ from wirekafka.zookeeper.layout.requests import (
     read_log_dir_event,
     read_preferred_replica_election,
     read_reassignment,
+    reading_isr_change,
+    reading_preferred_replica_election,
     reading_reassignment,
     write_isr_change,
     write_log_dir_event,
@@ -481,7 +483,9 @@ def test_assignment_of_many_partitions_is_read_and_written_in_steps() -> None:
     assert TopicAssignment.read("t", content) == TopicAssignment(TOPIC_ID, partitions)
 
 
-def test_many_reassignments_are_read_and_written_in_steps() -> None:
+def test_requests_about_many_partitions_are_read_and_written_in_steps() -> None:
     targets = {TopicPartition("t", index): (1, 2, 3) for index in range(10_000)}
     assert len([*writing_reassignment(targets)]) >= 20
     assert len([*reading_reassignment(write_reassignment(targets))]) >= 20
+    assert len([*reading_preferred_replica_election(write_preferred_replica_election(targets))]) >= 20
+    assert len([*reading_isr_change("/isr_change", write_isr_change(targets))]) >= 20

@@ -66,7 +66,16 @@ def read_preferred_replica_election(data: bytes) -> list[TopicPartition]:
     Raises:
         MalformedZnodeError: the content is not Kafka's.
     """
-    return _read_partitions(paths.PREFERRED_REPLICA_ELECTION, data)
+    return finish(reading_preferred_replica_election(data))
+
+
+def reading_preferred_replica_election(data: bytes) -> Work[list[TopicPartition]]:
+    """Returns the partitions that shall have their preferred leader in steps, as `read_preferred_replica_election` does.
+
+    Raises:
+        MalformedZnodeError: the content is not Kafka's.
+    """
+    return _reading_partitions(paths.PREFERRED_REPLICA_ELECTION, data)
 
 
 def write_preferred_replica_election(partitions: Iterable[TopicPartition]) -> bytes:
@@ -80,7 +89,16 @@ def read_isr_change(path: str, data: bytes) -> list[TopicPartition]:
     Raises:
         MalformedZnodeError: the content is not Kafka's.
     """
-    return _read_partitions(path, data)
+    return finish(reading_isr_change(path, data))
+
+
+def reading_isr_change(path: str, data: bytes) -> Work[list[TopicPartition]]:
+    """Returns the partitions whose state a leader has changed in steps, as `read_isr_change` does.
+
+    Raises:
+        MalformedZnodeError: the content is not Kafka's.
+    """
+    return _reading_partitions(path, data)
 
 
 def write_isr_change(partitions: Iterable[TopicPartition]) -> bytes:
@@ -102,8 +120,15 @@ def write_log_dir_event(broker_id: int) -> bytes:
     return write_object({"version": 1, "broker": broker_id, "event": LOG_DIR_FAILURE}, {})
 
 
-def _read_partitions(path: str, data: bytes) -> list[TopicPartition]:
-    return [_read_partition(each) for each in JsonObject.parse(path, data).objects("partitions")]
+def _reading_partitions(path: str, data: bytes) -> Work[list[TopicPartition]]:
+    values = JsonObject.parse(path, data)
+    yield
+    partitions: list[TopicPartition] = []
+    for each in values.objects("partitions"):
+        partitions.append(_read_partition(each))
+        if len(partitions) % PARTITIONS_A_STEP == 0:
+            yield
+    return partitions
 
 
 def _read_partition(values: JsonObject) -> TopicPartition:
