@@ -11,7 +11,8 @@ Rules of this file:
     After an error the next request waits for `RETRY_BACK_OFF_MS`, because the leader may propose the same change again. The wait
     doubles with each response in a row that makes no change, up to `MOST_BACK_OFF_MS`. The first of these responses is logged,
     and each one whose error is another than that of the one before.
-    A request has at most `MOST_PARTITIONS` partitions, so that neither it nor its answer holds the loop.
+    A request has at most `MOST_PARTITIONS` partitions, so that neither it nor its answer holds the loop. With more than
+    `MOST_IN_SYNC_REPLICAS` replicas it has fewer partitions: the controller refuses requests of more than 250,000 elements.
 
 Differs from Apache Kafka:
     A newer change of a partition replaces one that has not been answered. Apache Kafka refuses it with OPERATION_NOT_ATTEMPTED,
@@ -23,7 +24,7 @@ Source: kafka.server.AlterPartitionManager (DefaultAlterPartitionManager), kafka
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -55,6 +56,7 @@ MOST_BACK_OFF_MS = 1_000
 NO_RESPONSE = "the controller does not serve it"
 NO_ANSWER = "the response lacks a partition"
 MOST_PARTITIONS = 1_000
+MOST_IN_SYNC_REPLICAS = 100_000
 FIRST_VERSION_WITH_TOPIC_IDS = 2
 FIRST_VERSION_WITH_BROKER_EPOCHS = 3
 NEWEST_VERSION_WITH_NAMES = FIRST_VERSION_WITH_TOPIC_IDS - 1
@@ -137,7 +139,7 @@ class AlterPartitionSender:
             for key, proposed in self._proposed.items()
             if version < FIRST_VERSION_WITH_TOPIC_IDS or proposed.has_topic_id
         )
-        self._in_flight = dict(islice(sendable, MOST_PARTITIONS))
+        self._in_flight = dict(_few(sendable))
         topics: dict[str, AlterPartitionTopic] = {}
         for (name, index), proposed in self._in_flight.items():
             topic = topics.get(name)
@@ -194,6 +196,16 @@ class AlterPartitionSender:
                 with isolate("The answer to a change of in-sync replicas could not be handled", partition=f"{key[0]}-{key[1]}"):
                     proposed.leader.take_answer(event)
         return failures
+
+
+def _few(changes: Iterable[tuple[_Key, _Proposed]]) -> Iterator[tuple[_Key, _Proposed]]:
+    """Yields as many of the first changes as one request may have, at least one."""
+    replica_count = 0
+    for number, (key, proposed) in enumerate(islice(changes, MOST_PARTITIONS)):
+        replica_count += len(proposed.change.in_sync_replicas)
+        if number and replica_count > MOST_IN_SYNC_REPLICAS:
+            return
+        yield key, proposed
 
 
 def _partition_of(index: int, change: IsrChange, version: int) -> AlterPartitionPartition:

@@ -204,6 +204,21 @@ def test_many_changes_are_several_requests(monkeypatch: pytest.MonkeyPatch) -> N
     run(act)
 
 
+@pytest.mark.parametrize(("most", "counts"), [(7, [2, 2, 1]), (1, [1] * 5)])
+def test_changes_with_many_replicas_are_several_requests(monkeypatch: pytest.MonkeyPatch, most: int, counts: list[int]) -> None:
+    monkeypatch.setattr(alter_partition_sender, "MOST_IN_SYNC_REPLICAS", most)
+
+    async def act(stage: Stage) -> None:
+        leaders = [Leader(stage, index=index) for index in range(5)]
+        for leader in leaders:
+            leader.expand()
+        controller, _ = await play(stage)
+        await stage.until(lambda: all(leader.answers for leader in leaders))
+        assert [len(changes) for changes in controller.changes] == counts
+
+    run(act)
+
+
 def test_topic_without_an_id_is_named() -> None:
     async def act(stage: Stage) -> None:
         _, broker = await play(stage)
