@@ -4,6 +4,8 @@ Behaviour:
     The response lists every served API with its versions, in the order of the API keys. Clients may send the request at any time.
     A member of a cluster lists the APIs and versions of Apache Kafka 3.9 with ZooKeeper, and those of finalized features. Its
     features are off until the controller has finalized them for all brokers, and it has no metadata.version.
+    On a listener that behaves as a release of Apache Kafka (wirekafka.api.release), only the versions of that release are listed
+    and served. Listeners of releases before 4.0 list no features.
     Versions that wirekafka.api.versions.max hides are not listed and not served, and features that need them are not listed.
     A request of version 3 or later names the client's software and its version, which the broker uses in its log. Names that do
     not match Kafka's pattern get INVALID_REQUEST. A request in a version that is not served, whatever its body, gets a response
@@ -31,7 +33,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from wirekafka.api.registry import API_VERSIONS_KEY, Call, served_versions, serves
+from wirekafka.api.registry import API_VERSIONS_KEY, Call, serves, versions_on
+from wirekafka.api.releases import has_features, releases_of
 from wirekafka.errors import ErrorCode
 from wirekafka.wire.messages.api_versions import (
     ApiVersion,
@@ -45,6 +48,7 @@ if TYPE_CHECKING:
     from wirekafka.broker import Broker
 
 
+PRODUCE_KEY = 0
 FIRST_VERSION_WITH_CLIENT_NAMES = 3
 FIRST_VERSION_WITH_FEATURES_FROM_0 = 4
 
@@ -60,9 +64,16 @@ def api_versions(broker: Broker, call: Call[ApiVersionsRequest]) -> ApiVersionsR
         if not (_SOFTWARE.fullmatch(name) and _SOFTWARE.fullmatch(version)):
             return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
         call.client.software_name, call.client.software_version = name, version
-    features = broker.topics.features
+    features, listener = broker.topics.features, call.client.listener
+    served = versions_on(broker.config, listener, features.level)
+    release = releases_of(broker.config).get(listener)
+    if release is not None and PRODUCE_KEY in served:
+        # Apache Kafka 4 serves version 3 and later, and lists 0, so that librdkafka keeps compressing (KAFKA-18659).
+        served[PRODUCE_KEY] = range(served[PRODUCE_KEY].stop)
+    if not has_features(release):
+        return ApiVersionsResponse(api_keys=[_range_of(key, versions) for key, versions in served.items()])
     return ApiVersionsResponse(
-        api_keys=[_range_of(key, versions) for key, versions in served_versions(broker.config, features.level).items()],
+        api_keys=[_range_of(key, versions) for key, versions in served.items()],
         supported_features=[
             SupportedFeatureKey(name=name, min_version=levels.least, max_version=levels.most)
             for name, levels in features.supported.items()
@@ -79,9 +90,12 @@ def api_versions(broker: Broker, call: Call[ApiVersionsRequest]) -> ApiVersionsR
 def unsupported_version(served: range) -> ApiVersionsResponse:
     """Returns the response of version 0 for a version of ApiVersions that is not served.
 
+    Releases before KIP-511, which came with version 3, list nothing.
+
     Source: KIP-511.
     """
-    return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[_range_of(API_VERSIONS_KEY, served)])
+    listed = [_range_of(API_VERSIONS_KEY, served)] if FIRST_VERSION_WITH_CLIENT_NAMES in served else []
+    return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=listed)
 
 
 def _range_of(key: int, versions: range) -> ApiVersion:

@@ -28,6 +28,7 @@ from wirekafka.api.cluster_versions import (
 )
 from wirekafka.api.gated import GATED
 from wirekafka.api.index import INDEX
+from wirekafka.api.releases import release_versions, releases_of
 from wirekafka.config import ConfigError
 from wirekafka.errors import KafkaError
 from wirekafka.faults import isolate
@@ -347,6 +348,25 @@ def versions_without_limits(key: int, first: int, last: int, *, newest: Mapping[
     elif key in MEMBERS_ONLY:
         last = -1
     return range(first, last + 1)
+
+
+def versions_on(config: BrokerConfig, listener: str, level: Callable[[str], int] = no_features) -> dict[int, range]:
+    """Returns the versions of each API, by key, that clients of a listener find: those of its release if it behaves as one.
+
+    Raises:
+        ConfigError: as `served_versions`.
+    """
+    served = served_versions(config, level)
+    release = releases_of(config).get(listener)
+    if release is None:
+        return served
+    found = {}
+    for key, versions in release_versions()[release].items():
+        own = served.get(key, range(0))
+        common = range(max(own.start, versions.start), min(own.stop, versions.stop))
+        if common:
+            found[key] = common
+    return found
 
 
 def served_versions(config: BrokerConfig, level: Callable[[str], int] = no_features) -> dict[int, range]:

@@ -174,6 +174,14 @@ _REQUESTS = (
         items_like(r"[A-Za-z]+:(\d{1,3}|none)", "API:VERSION or API:none each, such as Fetch:12"),
     ),
     Setting(
+        "wirekafka.api.release",
+        Type.LIST,
+        [],
+        "The release of Apache Kafka as which the listeners behave, such as 2.8: clients find its APIs and their versions, and "
+        "no others. `OLD:0.10.2` says it of the listener OLD. From 0.8.2 to 4.3; not in a cluster. Only in wirekafka.",
+        items_like(r"([A-Za-z0-9_-]+:)?\d+(\.\d+){1,2}", "RELEASE or LISTENER:RELEASE each, such as 2.8"),
+    ),
+    Setting(
         "fetch.max.bytes",
         Type.INT,
         57671680,

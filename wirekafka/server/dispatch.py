@@ -21,7 +21,8 @@ from wirekafka.api.api_versions import unsupported_version
 from wirekafka.api.awaited_clients import AwaitedClients
 from wirekafka.api.index import INDEX
 from wirekafka.api.kafka_apis import API_NAMES, api_name
-from wirekafka.api.registry import API_VERSIONS_KEY, Api, Call, Client, Handler, Shortcut, find_api, served_versions
+from wirekafka.api.registry import API_VERSIONS_KEY, Api, Call, Client, Handler, Shortcut, find_api, served_versions, versions_on
+from wirekafka.api.releases import releases_of
 from wirekafka.api.told_errors import telling
 from wirekafka.errors import ErrorCode, KafkaError, ProtocolError
 from wirekafka.faults import log_once
@@ -40,7 +41,7 @@ from wirekafka.wire.codec import (
     has_records,
     skip_tagged_fields,
 )
-from wirekafka.wire.frames import WITHOUT_CLIENT_ID_BYTES, has_client_id, read_request_header
+from wirekafka.wire.frames import WITHOUT_CLIENT_ID_BYTES, RequestHeader, has_client_id, read_request_header
 from wirekafka.wire.types import Message
 
 if TYPE_CHECKING:
@@ -319,7 +320,7 @@ class Dispatcher:
     """
 
     __slots__ = (
-        "_awaited", "_broker", "_meter", "_remembered", "_returns", "_routes", "_served", "_told",
+        "_awaited", "_broker", "_meter", "_released", "_remembered", "_returns", "_routes", "_served", "_told",
         "handle", "max_request_bytes", "now_ms",
     )  # fmt: skip
 
@@ -327,6 +328,9 @@ class Dispatcher:
         self.handle: Callable[[memoryview, Client, int], Answer | Pending[Any]] = (
             self._log_request if logs_requests else self._handle
         )
+        self._released = {name: versions_on(broker.config, name) for name in releases_of(broker.config)}
+        if self._released:
+            self.handle = partial(self._handle_as_release, self.handle)
         self._meter = meter
         if meter is not None:
             self.handle = meter.measured(self.handle)
@@ -607,6 +611,31 @@ class Dispatcher:
             if route.has_client_id:
                 self._routes[(key & 0xFFFF) << 16 | version] = route
             return route
+        return self._refuse_version(header, client, self._served)
+
+    def _handle_as_release(
+        self,
+        handle: Callable[[memoryview, Client, int], Answer | Pending[Any]],
+        frame: memoryview,
+        client: Client,
+        now_ms: int,
+    ) -> Answer | Pending[Any]:
+        """Handles a request of a listener that may behave as a release; refuses what that release does not serve."""
+        served = self._released.get(client.listener)
+        if served is not None:
+            header = read_request_header(frame)
+            if header.api_version not in served.get(header.api_key, ()):
+                return self._refuse_version(header, client, served)
+        return handle(frame, client, now_ms)
+
+    def _refuse_version(self, header: RequestHeader, client: Client, all_served: dict[int, range]) -> bytes:
+        """Returns the answer to an unknown version of ApiVersions.
+
+        Raises:
+            ProtocolError: the API or its version is not served.
+        """
+        key, version = header.api_key, header.api_version
+        api, served = self._import_api(key), all_served.get(key)
         if api is None or served is None:
             reason = f"{api_name(key)} version {version} is not served"
         else:

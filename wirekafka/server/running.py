@@ -14,6 +14,7 @@ import trio
 
 from wirekafka import __version__
 from wirekafka.api.registry import served_versions
+from wirekafka.api.releases import releases_of
 from wirekafka.broker import Broker, is_loopback
 from wirekafka.clock import Clock
 from wirekafka.config import BrokerConfig
@@ -101,6 +102,7 @@ async def open_broker(
         OSError: a data directory cannot be created or read.
     """
     served_versions(config)
+    releases_of(config)
     clock = clock or Clock()
     failure: BaseException | None = None
     try:

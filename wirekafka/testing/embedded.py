@@ -66,16 +66,23 @@ class EmbeddedBroker:
         data: what it has at the beginning; the snapshot stays as it is.
         control_port: the port of 127.0.0.1 on which tests in other languages control the broker over HTTP; 0 lets the kernel
             choose, and None serves no such port.
+        release: the release of Apache Kafka as which the broker behaves, such as "2.8"; None for all versions that it knows.
         settings: any settings of a broker, with `_` for each dot: `EmbeddedBroker(num_partitions=3)`. Those that differ from
             a broker's defaults are `listeners`, and `group.initial.rebalance.delay.ms`, which is 0.
     """
 
     def __init__(
-        self, *, storage: str = "disk", data: Snapshot | None = None, control_port: int | None = None, **settings: object
+        self,
+        *,
+        storage: str = "disk",
+        data: Snapshot | None = None,
+        control_port: int | None = None,
+        release: str | None = None,
+        **settings: object,
     ) -> None:
         self.clock = EmbeddedClock(self)
         self._storage = storage
-        self._settings = settings
+        self._settings = settings if release is None else settings | {"wirekafka_api_release": release}
         self._control_port = control_port
         self._control_url: str | None = None
         self._loop = LoopThread("broker", partial(self._open, data), AdvancingClock())
@@ -195,7 +202,7 @@ class EmbeddedBroker:
         try:
             port = None if self._control_port is None else 0
             settings = self._settings | OWN_PORT
-            made = EmbeddedBroker(storage=self._storage, data=snapshot, control_port=port, **settings)
+            made = EmbeddedBroker(storage=self._storage, data=snapshot, release=None, control_port=port, **settings)
             made.start()
         finally:
             snapshot.close()

@@ -11,6 +11,7 @@ Fixtures:
 Markers:
     kafka_settings(**settings)               the broker or the cluster of this test has these settings, and is its own.
     kafka_topic(partitions=1, **settings)    the topic of this test.
+    kafka_release("2.8")                     the broker of this test behaves as this release of Apache Kafka, and is its own.
     kafka_fault(**fields)                    a fault from the beginning of the test, as `EmbeddedBroker.fault` takes it.
 
 The report of a failed test has the topics and groups of its broker. pytest adds the broker's log since the beginning of the test.
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 SETTINGS_MARKER = "kafka_settings"
 TOPIC_MARKER = "kafka_topic"
 FAULT_MARKER = "kafka_fault"
+RELEASE_MARKER = "kafka_release"
 
 LEAST_MEMORY_BYTES = 1 << 30
 """With less, as in a container, where 64 MiB are usual, the data is on the disk."""
@@ -48,6 +50,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", f"{SETTINGS_MARKER}(**settings): the Kafka broker of the test has these settings")
     config.addinivalue_line("markers", f"{TOPIC_MARKER}(partitions=1, **settings): the topic of the fixture kafka_topic")
     config.addinivalue_line("markers", f"{FAULT_MARKER}(**fields): a fault of the Kafka broker, from the beginning of the test")
+    config.addinivalue_line("markers", f"{RELEASE_MARKER}(release): the Kafka broker of the test behaves as this release")
     broker_log = logging.getLogger("wirekafka")
     if broker_log.level == logging.NOTSET:
         broker_log.setLevel(logging.INFO)
@@ -125,7 +128,8 @@ def _settings(request: pytest.FixtureRequest) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for marker in request.node.iter_markers(SETTINGS_MARKER):
         found = marker.kwargs | found
-    return found
+    release = request.node.get_closest_marker(RELEASE_MARKER)
+    return found if release is None else found | {"wirekafka_api_release": release.args[0]}
 
 
 def _storage() -> str:

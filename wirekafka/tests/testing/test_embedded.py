@@ -212,6 +212,17 @@ def test_new_connections_reach_the_new_broker_only(broker: EmbeddedBroker) -> No
                 assert peer.recv(4), "the connection was taken by a broker that is gone"
 
 
+@pytest.mark.parametrize("release", ["0.10.2", "2.8", "4.3"])
+def test_client_works_with_a_broker_that_behaves_as_a_release(release: str) -> None:
+    with EmbeddedBroker(storage="memory", release=release) as running:
+        produce(running, "orders", b"one")
+        consumer = consumer_of(running, **QUICK)
+        consumer.subscribe(["orders"])
+        message = consumer.poll(60)
+        assert message is not None and message.value() == b"one"
+        consumer.close()
+
+
 def test_http_client_reads_that_this_is_no_http_port(broker: EmbeddedBroker) -> None:
     host, _, port = broker.bootstrap.partition(":")
     connection = http.client.HTTPConnection(host, int(port), timeout=20)

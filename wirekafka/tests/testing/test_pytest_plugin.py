@@ -48,6 +48,20 @@ def test_each_test_gets_an_empty_broker_and_its_own_topic(pytester: pytest.Pytes
     run(pytester, source).assert_outcomes(passed=6)
 
 
+def test_marker_gives_a_test_a_broker_that_behaves_as_a_release(pytester: pytest.Pytester) -> None:
+    source = """
+        import pytest
+
+        @pytest.mark.kafka_release("2.8")
+        def test_old(kafka_broker, kafka_topic):
+            produce(kafka_broker, kafka_topic, b"one")
+            assert kafka_broker.on_loop(lambda broker: broker.config.items("wirekafka.api.release")) == ["2.8"]
+            with kafka_broker.fork() as fork:
+                assert fork.on_loop(lambda broker: broker.config.items("wirekafka.api.release")) == ["2.8"]
+    """
+    run(pytester, source).assert_outcomes(passed=1)
+
+
 def test_markers_give_a_test_a_broker_with_other_settings(pytester: pytest.Pytester) -> None:
     source = """
         import pytest
