@@ -101,7 +101,7 @@ def test_garbage_closes_its_own_connection_alone(kind: str) -> None:
     async def test(bench: Bench) -> None:
         good, bad = await bench.connect(), await bench.connect()
         with structlog.testing.capture_logs() as lines:
-            await bad.send_all(frame(b"a good request") + b"GET / HTTP/1.1\r\n\r\n")
+            await bad.send_all(frame(b"a good request") + b"SSH-2.0-client\r\n")
             assert await receive(bad, 18) == frame(b"A GOOD REQUEST")
             assert await is_at_end(bad)
         assert [line["event"] for line in lines if line["log_level"] != "debug"] == ["Connection closed"]
