@@ -67,7 +67,8 @@ RULES = (
     ),
     Rule(
         re.compile(r"unresolved dependency: ([^\s;#]+#[^;\s]+;[^:\s]+)|UNRESOLVED DEPENDENCIES"),
-        "Maven Central cannot be reached, or lacks {0}: copy the jars of the connectors into a directory, name it with --jars",
+        "Maven Central cannot be reached, or lacks {0}: install the release of PySpark that the tests use (pip install "
+        "'pyspark==4.0.0'), or copy the jars of the connectors into a directory, and name it with --jars",
     ),
     Rule(
         re.compile(r"Could not parse Master URL|Master must either be yarn or start with spark, k8s, or local"),
