@@ -21,7 +21,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -122,12 +122,14 @@ async def supervise(options: Options) -> None:
         _check_ports(options)
         path = os.path.join(options.data_dir, SNAPSHOT_FILE)
         model = _open_model(path)
+        snapshot = _Snapshot(model, path)
         async with serve_model(model) as address, trio.open_nursery() as nursery:
-            nursery.start_soon(_keep_snapshot, model, path)
+            nursery.start_soon(snapshot.keep)
             try:
-                await _run_brokers(options, f"{address}/kafka")
+                await _run_brokers(options, f"{address}/kafka", snapshot.save)
             finally:
-                _save(model, path)
+                with trio.CancelScope(shield=True):
+                    await snapshot.save()
             nursery.cancel_scope.cancel()
 
 
@@ -198,26 +200,38 @@ def _now_ms() -> int:
     return round(time.time() * 1000)
 
 
-async def _keep_snapshot(model: ModelServer, path: str) -> None:
-    """Writes the znodes after each change, until it is cancelled."""
-    saved = -1
-    while True:
-        if model.last_zxid != saved:
-            saved = model.last_zxid
-            data = write_snapshot(model)
-            await trio.to_thread.run_sync(partial(Storage().write_file, path, data, sync=True))
-        await trio.sleep(SNAPSHOT_PAUSE_S)
+class _Snapshot:
+    """The file that has the znodes of a model."""
 
+    def __init__(self, model: ModelServer, path: str) -> None:
+        self._model, self._path = model, path
+        self._saved = -1
+        self._lock = trio.Lock()
 
-def _save(model: ModelServer, path: str) -> None:
-    Storage().write_file(path, write_snapshot(model), sync=True)
+    async def keep(self) -> None:
+        """Writes the znodes after each change, until it is cancelled."""
+        while True:
+            await self.save()
+            await trio.sleep(SNAPSHOT_PAUSE_S)
+
+    async def save(self) -> None:
+        """Writes the znodes if they have changed."""
+        async with self._lock:
+            zxid = self._model.last_zxid
+            if zxid != self._saved:
+                data = write_snapshot(self._model)
+                await trio.to_thread.run_sync(partial(Storage().write_file, self._path, data, sync=True))
+                self._saved = zxid
 
 
 # The brokers
 
 
-async def _run_brokers(options: Options, connect: str) -> None:
-    """Starts the brokers, prints their addresses, and stops them at a signal."""
+async def _run_brokers(options: Options, connect: str, save: Callable[[], Awaitable[None]]) -> None:
+    """Starts the brokers, prints their addresses, and stops them at a signal.
+
+    The znodes are saved before the addresses are printed: without the id of the cluster its brokers do not start again.
+    """
     brokers: list[_Broker] = []
     is_stopping = trio.Event()
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
@@ -228,7 +242,10 @@ async def _run_brokers(options: Options, connect: str) -> None:
                     brokers.append(broker)
                     nursery.start_soon(_watch, broker)
                 nursery.start_soon(_until_signal, signals, brokers, is_stopping)
-                await _until_ready(brokers, is_stopping)
+                if await _are_ready(brokers, is_stopping):
+                    await save()
+                    click.echo(f"bootstrap.servers={','.join(str(broker.address) for broker in brokers)}")
+                    sys.stdout.flush()
                 for broker in brokers:
                     await broker.has_ended.wait()
                 nursery.cancel_scope.cancel()
@@ -291,8 +308,8 @@ def _take_line(broker: _Broker, line: bytes) -> None:
     click.echo(b"%d | %s" % (broker.broker_id, line), err=True)
 
 
-async def _until_ready(brokers: list[_Broker], is_stopping: trio.Event) -> None:
-    """Waits until all brokers serve, and prints their addresses.
+async def _are_ready(brokers: list[_Broker], is_stopping: trio.Event) -> bool:
+    """Waits until all brokers serve; returns False if a signal stops them before.
 
     Raises:
         ClusterCommandError: a broker has ended.
@@ -303,12 +320,10 @@ async def _until_ready(brokers: list[_Broker], is_stopping: trio.Event) -> None:
             break
     ended = [broker for broker in brokers if broker.is_ready.is_set() and broker.address is None]
     if is_stopping.is_set():
-        return
+        return False
     if ended:
         raise ClusterCommandError(f"Broker {ended[0].broker_id} has ended; its lines say why")
-    addresses = ",".join(str(broker.address) for broker in brokers)
-    click.echo(f"bootstrap.servers={addresses}")
-    sys.stdout.flush()
+    return True
 
 
 async def _until_signal(signals: AsyncIterator[int], brokers: list[_Broker], is_stopping: trio.Event) -> None:
