@@ -10,9 +10,21 @@ ROOT = "wirekafka"
 """The logger above those of all modules."""
 
 
+def _configuration() -> dict[str, object]:
+    config = structlog.get_config()
+    return {**config, "processors": [*config["processors"]]}
+
+
+_UNCONFIGURED = None if structlog.is_configured() else _configuration()
+"""How structlog is before anybody configures it; None if somebody did before this module was imported."""
+
+
 def use_logging() -> None:
-    """Sends the broker's log to `logging`, unless the program has configured structlog itself."""
-    if structlog.is_configured():
+    """Sends the broker's log to `logging`, unless the program has configured structlog itself.
+
+    `structlog.testing.capture_logs` of a test leaves structlog marked as configured, with the configuration from before.
+    """
+    if structlog.is_configured() and _configuration() != _UNCONFIGURED:
         return
     structlog.configure(
         processors=[structlog.stdlib.filter_by_level, structlog.processors.format_exc_info, _as_text],
