@@ -45,7 +45,7 @@ def storage(monkeypatch: pytest.MonkeyPatch) -> LostDirectoryStorage:
     original = LogManager.open
 
     async def open_with_storage(*arguments: Any, **settings: Any) -> LogManager:
-        return await original(*arguments, **settings, storage=storage)
+        return await original(*arguments, **{**settings, "storage": storage})
 
     monkeypatch.setattr(LogManager, "open", open_with_storage)
     return storage
