@@ -114,7 +114,7 @@ BROKEN_FRAMES = {
     "of the most negative length": struct.pack(">i", -(2**31)),
     "empty": struct.pack(">i", 0),
     "too short for a header": struct.pack(">i", 4) + b"\0\3\0\0",
-    "HTTP": b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "SSH": b"SSH-2.0-OpenSSH_9.2\r\n",
     "TLS": bytes.fromhex("16030100c8010000c40303") + bytes(range(200)),
     "an API that Kafka does not have": frame_of(999, 0, b""),
     "an API that only Kafka's controllers have": frame_of(4, 0, b"\0" * 40),
@@ -158,6 +158,20 @@ def test_each_refusal_is_told_in_one_line_of_the_log(make_broker: Callable[..., 
         new_lines = broker.log_text().splitlines()[before:]
         assert len(new_lines) == 1, what
         assert "127.0.0.1" in new_lines[0]
+
+
+@pytest.mark.wirekafka_only("answers HTTP")
+def test_http_request_is_answered_in_http_and_told_in_one_line_of_the_log(make_broker: Callable[..., Broker]) -> None:
+    broker = make_broker()
+    before = broker.log_text().count("\n")
+    with RawConnection(broker.address) as browser:
+        browser.send(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert browser.receive(13) == b"HTTP/1.1 400 "
+        with pytest.raises(ConnectionEndedError):
+            browser.receive(1 << 20)
+    wait_until(lambda: broker.log_text().count("\n") > before, timeout_s=60, what="the request is logged")
+    [line] = broker.log_text().splitlines()[before:]
+    assert "HTTP" in line
 
 
 def test_every_request_cut_short_anywhere_is_survived(broker: Broker, topic: str, bystander: Bystander) -> None:
