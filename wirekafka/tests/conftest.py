@@ -38,6 +38,8 @@ def logged_faults() -> Iterator[list[str]]:
 
     The broker survives such a fault, so the test itself may not notice it. A test that provokes a fault removes the line, or
     captures it with `structlog.testing.capture_logs`.
+
+    After the test structlog is unconfigured again, whatever configured it: an embedded broker, a command or a capture of logs.
     """
     faults: list[str] = []
 
@@ -53,4 +55,5 @@ def logged_faults() -> Iterator[list[str]]:
     finally:
         if note in processors:
             processors.remove(note)
+        structlog.reset_defaults()
     assert not faults, f"the broker logged a fault that the test did not expect: {faults[0]}"
