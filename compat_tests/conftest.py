@@ -33,6 +33,11 @@ if TYPE_CHECKING:
 
 BrokerFactory = Callable[..., Broker]
 
+UNCLOSED = "ignore::ResourceWarning"
+"""The filter of all compatibility tests: PySpark leaves sockets open, and kafka-python each socket whose connection was refused.
+
+The garbage collector may find such a socket in any later test of the same process."""
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--broker", choices=KINDS, default=WIREKAFKA, help="the broker that the compatibility tests run against")
@@ -57,6 +62,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if not Path(item.path).is_relative_to(Path(__file__).parent):
             continue
+        item.add_marker(pytest.mark.filterwarnings(UNCLOSED))
         mark = item.get_closest_marker("wirekafka_only")
         if mark is not None and kind != WIREKAFKA:
             item.add_marker(pytest.mark.skip(reason=f"of wirekafka: {mark.args[0]}"))
@@ -83,10 +89,7 @@ def skip_or_fail(reason: str) -> None:
 
 @pytest.fixture(scope="module", autouse=True)
 def _collect_sockets_of_clients() -> Iterator[None]:
-    """Collects what the clients of a module have left: kafka-python closes no socket whose connection was refused.
-
-    The warnings about them would fail whatever test comes next.
-    """
+    """Collects what the clients of a module have left, because the warnings would fail whatever unit test comes next."""
     yield
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)

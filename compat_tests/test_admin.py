@@ -17,7 +17,6 @@ from compat_tests.harness.waiting import wait_until
 
 Join = Callable[..., Member]
 
-pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
 
 EXPECTED = {
     "created": True,

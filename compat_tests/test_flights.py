@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pandas
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.java, pytest.mark.xdist_group("spark"), pytest.mark.filterwarnings("ignore::ResourceWarning")]
+pytestmark = [pytest.mark.java, pytest.mark.xdist_group("spark")]
 
 TOPIC = "flights"
 FLIGHT_COUNT = 336_776

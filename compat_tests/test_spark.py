@@ -18,7 +18,7 @@ from compat_tests.harness.waiting import wait_until
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = [pytest.mark.java, pytest.mark.xdist_group("spark"), pytest.mark.filterwarnings("ignore::ResourceWarning")]
+pytestmark = [pytest.mark.java, pytest.mark.xdist_group("spark")]
 
 Agents = Callable[[Client], Agent]
 

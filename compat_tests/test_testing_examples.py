@@ -61,7 +61,6 @@ def test_example_of_unittest_passes() -> None:
 
 @pytest.mark.java
 @pytest.mark.xdist_group("spark")
-@pytest.mark.filterwarnings("ignore::ResourceWarning")
 def test_example_of_pyspark_passes_in_the_session_that_tests_share(
     spark: SparkSession, kafka_broker: EmbeddedBroker, kafka_topic: str, tmp_path: Path
 ) -> None:
@@ -70,7 +69,6 @@ def test_example_of_pyspark_passes_in_the_session_that_tests_share(
 
 def test_example_of_kafkajs_passes(tmp_path: Path) -> None:
     """Node and npm are no Debian packages of CI: npm has 400 others of its own."""
-    pytest.importorskip("h11", reason="the environment is older than this tree: pip install -e .")
     node, npm = shutil.which("node"), shutil.which("npm")
     if node is None or npm is None:
         pytest.skip("Node and npm are not installed")

@@ -24,7 +24,6 @@ pytestmark = [
     pytest.mark.long("spark/test_running shows a stream whose one broker was away"),
     pytest.mark.java,
     pytest.mark.xdist_group("spark"),
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
     pytest.mark.timeout(600),
 ]
 

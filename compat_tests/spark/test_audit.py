@@ -34,7 +34,7 @@ from wirekafka.pipelines.lake.lake import Lake, create_lake, open_lake
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = [pytest.mark.java, pytest.mark.xdist_group("spark-audit"), pytest.mark.filterwarnings("ignore::ResourceWarning")]
+pytestmark = [pytest.mark.java, pytest.mark.xdist_group("spark-audit")]
 
 START_MS = 1_700_000_040_000
 """A whole minute."""

@@ -34,7 +34,7 @@ from wirekafka.pipelines.lake.parquet import ParquetTables
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = [pytest.mark.java, pytest.mark.xdist_group("spark-backfill"), pytest.mark.filterwarnings("ignore::ResourceWarning")]
+pytestmark = [pytest.mark.java, pytest.mark.xdist_group("spark-backfill")]
 
 START_MS = 1_700_000_000_000
 FLIGHT_BYTES = 90_000_000

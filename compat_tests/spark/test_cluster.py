@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 pytestmark = [
     pytest.mark.java,
     pytest.mark.xdist_group("spark-cluster"),
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
     pytest.mark.timeout(500),
 ]
 

@@ -44,7 +44,6 @@ if TYPE_CHECKING:
 pytestmark = [
     pytest.mark.java,
     pytest.mark.xdist_group("spark-flights"),
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
     pytest.mark.timeout(1500),
 ]
 

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 pytestmark = [
     pytest.mark.java,
     pytest.mark.xdist_group("spark-lake"),
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
     pytest.mark.timeout(1200),
 ]
 

@@ -37,7 +37,7 @@ from wirekafka.pipelines.lake.layout import HEADERS_TYPE
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.java, pytest.mark.xdist_group("spark-ingest"), pytest.mark.filterwarnings("ignore::ResourceWarning")]
+pytestmark = [pytest.mark.java, pytest.mark.xdist_group("spark-ingest")]
 
 START_MS = 1_700_000_000_000
 QUERY_TIMEOUT_S = 240

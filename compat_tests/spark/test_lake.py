@@ -22,7 +22,7 @@ from wirekafka.tests.pipelines.lake.files_contract import FilesContract
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = [pytest.mark.java, pytest.mark.xdist_group("spark-lake"), pytest.mark.filterwarnings("ignore::ResourceWarning")]
+pytestmark = [pytest.mark.java, pytest.mark.xdist_group("spark-lake")]
 
 START_MS = 1_700_000_000_000
 DAY_MS = 86_400_000

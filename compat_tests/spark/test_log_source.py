@@ -43,7 +43,6 @@ pytestmark = [
     pytest.mark.java,
     pytest.mark.xdist_group("spark-log-source"),
     pytest.mark.wirekafka_only("the brokers are part of the test"),
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
     pytest.mark.timeout(300),
 ]
 

@@ -25,7 +25,7 @@ from wirekafka.pipelines.transactional_sink.topics import prepare_topics
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = [pytest.mark.java, pytest.mark.xdist_group("spark-backfill"), pytest.mark.filterwarnings("ignore::ResourceWarning")]
+pytestmark = [pytest.mark.java, pytest.mark.xdist_group("spark-backfill")]
 
 SCHEMA = (
     "source_topic string, source_partition int, source_offset bigint, topic string, partition int, key binary, value binary, "

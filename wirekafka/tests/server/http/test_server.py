@@ -9,10 +9,8 @@ import trio
 import trio.testing
 
 from wirekafka.server.http.messages import Request, Response
-
-pytest.importorskip("h11", reason="the environment is older than this tree: pip install -e .")
-
 from wirekafka.server.http.server import HttpServer, Limits
+from wirekafka.tests.server.http.exchanges import exchange, received
 
 LIMITS = Limits(connections=3, seconds=5.0, head_bytes=2000, body_bytes=100)
 
@@ -34,21 +32,7 @@ class Stage:
 
     async def ask(self, request: bytes) -> tuple[bytes, bytes]:
         """Returns the first line of the response, and its body."""
-        async with await self.connect() as stream:
-            await stream.send_all(request)
-            head, _, body = (await received(stream)).partition(b"\r\n\r\n")
-            return head.partition(b"\r\n")[0], body
-
-
-async def received(stream: trio.SocketStream) -> bytes:
-    """Returns everything that arrives until the end of the connection."""
-    found = b""
-    try:
-        async for part in stream:
-            found += part
-    except trio.BrokenResourceError:
-        pass
-    return found
+        return await exchange(await self.connect(), request)
 
 
 def run(

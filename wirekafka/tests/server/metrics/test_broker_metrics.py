@@ -9,7 +9,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
 import trio
 
 from wirekafka.api.metadata import MetadataRequest, MetadataRequestTopic
@@ -49,7 +48,6 @@ async def scrape(running: RunningBroker) -> dict[str, float]:
 
 
 def test_broker_tells_requests_errors_and_the_process(tmp_path: Path) -> None:
-    pytest.importorskip("h11", reason="the environment is older than this tree: pip install -e .")
 
     async def main() -> None:
         settings = config(tmp_path, wirekafka_metrics_listener="127.0.0.1:0")

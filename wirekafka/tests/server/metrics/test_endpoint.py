@@ -12,11 +12,9 @@ import trio.testing
 from wirekafka.pending import Pending
 from wirekafka.server.health import Health
 from wirekafka.server.listener import Address, ListenError
-
-pytest.importorskip("h11", reason="the environment is older than this tree: pip install -e .")
-
 from wirekafka.server.metrics import endpoint
 from wirekafka.server.metrics.endpoint import CachedMetrics, serve_metrics
+from wirekafka.tests.server.http.exchanges import exchange, received
 
 REQUEST = b"GET /metrics HTTP/1.1\r\nHost: broker\r\n\r\n"
 
@@ -33,21 +31,7 @@ class Stage:
 
     async def ask(self, request: bytes = REQUEST) -> tuple[bytes, bytes]:
         """Returns the first line of the response, and its body."""
-        async with await self.connect() as stream:
-            await stream.send_all(request)
-            head, _, body = (await received(stream)).partition(b"\r\n\r\n")
-            return head.partition(b"\r\n")[0], body
-
-
-async def received(stream: trio.SocketStream) -> bytes:
-    """Returns everything that arrives until the end of the connection."""
-    found = b""
-    try:
-        async for part in stream:
-            found += part
-    except trio.BrokenResourceError:
-        pass
-    return found
+        return await exchange(await self.connect(), request)
 
 
 def run(

@@ -12,8 +12,6 @@ from wirekafka.server.listener import ListenError
 from wirekafka.testing import EmbeddedBroker
 from wirekafka.tests.testing.control.http_client import ask
 
-pytest.importorskip("h11", reason="the environment is older than this tree: pip install -e .")
-
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[EmbeddedBroker]:

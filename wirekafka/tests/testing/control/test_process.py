@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import pytest
 from confluent_kafka import Consumer
 
 from wirekafka.tests.testing.control.http_client import ask
@@ -36,7 +35,6 @@ def serving(folder: Path, *arguments: str, options: tuple[str, ...] = ()) -> Ite
 
 
 def test_process_with_temporary_data_is_controlled_and_leaves_nothing(tmp_path: Path) -> None:
-    pytest.importorskip("h11", reason="the environment is older than this tree: pip install -e .")
     with serving(tmp_path, "--control-port", "0", "--temporary") as (bootstrap, data, url):
         assert url is not None
         assert ask("GET", f"{url}/health") == (200, {"live": True, "ready": True, "reason": None})
@@ -60,7 +58,6 @@ def test_process_with_temporary_data_is_controlled_and_leaves_nothing(tmp_path: 
 
 
 def test_process_that_keeps_its_data_takes_faults_and_moves_its_time(tmp_path: Path) -> None:
-    pytest.importorskip("h11", reason="the environment is older than this tree: pip install -e .")
     with serving(tmp_path, "--control-port", "0") as (_, data, url):
         assert data == tmp_path / "data"
         assert ask("POST", f"{url}/faults", {"api": "Produce", "lose": "reply"})[0] == 201
