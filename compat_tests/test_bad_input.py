@@ -146,9 +146,15 @@ def test_a_connection_with_a_broken_frame_is_closed_and_only_that(
         assert neighbour.ask(ApiVersionsRequest(), 0).error_code == 0
 
 
+def wait_until_start_is_logged(broker: Broker) -> None:
+    """Waits for the last line of the start, which comes after the broker is ready."""
+    wait_until(lambda: "Started" in broker.log_text(), timeout_s=60, what="the start is logged")
+
+
 @pytest.mark.wirekafka_only("logs one line for each refusal")
 def test_each_refusal_is_told_in_one_line_of_the_log(make_broker: Callable[..., Broker]) -> None:
     broker = make_broker()
+    wait_until_start_is_logged(broker)
     for what, frame in BROKEN_FRAMES.items():
         before = broker.log_text().count("\n")
         with RawConnection(broker.address) as stranger:
@@ -163,6 +169,7 @@ def test_each_refusal_is_told_in_one_line_of_the_log(make_broker: Callable[..., 
 @pytest.mark.wirekafka_only("answers HTTP")
 def test_http_request_is_answered_in_http_and_told_in_one_line_of_the_log(make_broker: Callable[..., Broker]) -> None:
     broker = make_broker()
+    wait_until_start_is_logged(broker)
     before = broker.log_text().count("\n")
     with RawConnection(broker.address) as browser:
         browser.send(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")

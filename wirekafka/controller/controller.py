@@ -385,12 +385,12 @@ class Controller:
         assert channels is not None, "a controller has channels"
         channels.drop_waiting()
         former, context = self.context, ControllerContext(term.epoch, term.epoch_version)
-        restarted = yield from read_cluster(context, self._settings, {} if former is None else former.settled_epochs)
+        restarts = yield from read_cluster(context, self._settings, {} if former is None else former.settled_epochs)
         if former is not None:
             _carry_over(former, context)
         self.context = context
         batch = RequestBatch(context, self._settings, channels)
-        yield from take_over(context, batch, self._settings, restarted)
+        yield from take_over(context, batch, self._settings, restarts)
         channels.keep(context.live)
         log.info("The controller has taken over the cluster", epoch=term.epoch)
         self._rebalance_later(rebalance.FIRST_DELAY_S)

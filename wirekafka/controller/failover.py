@@ -11,44 +11,73 @@ PartitionStateMachine.startup of Kafka 3.9.
 Differs from Apache Kafka: a broker that was registered after the last change of a partition has restarted while nobody noticed,
 and its log may have lost records. So has a broker whose epoch is not the one that this controller knew before its connection
 broke. Such a broker leaves the in-sync replicas, unless all of them that are live have restarted. Apache Kafka lets it lead with
-its former leader epoch. One restart stays unnoticed, as all do in Apache Kafka: the former controller did not know of it yet,
-wrote the state of a partition, and died. ZooKeeper then has the registration before the state, as if the state knew of it.
+its former leader epoch. If all of them have restarted, as when a whole cluster was started, the state is written once more with
+the next leader epoch, so that the next restart is later than the state. One restart stays unnoticed, as all do in Apache Kafka:
+the former controller did not know of it yet, wrote the state of a partition, and died. ZooKeeper then has the registration before
+the state, as if the state knew of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
 import structlog
 
 from wirekafka.controller import deletion, reassignment
 from wirekafka.controller.brokers import read_brokers
-from wirekafka.controller.context import ControllerContext, StoredState
+from wirekafka.controller.context import ControllerContext
 from wirekafka.controller.features import set_up_features
-from wirekafka.controller.partition_states import elect_offline, stored_state
+from wirekafka.controller.partition_states import elect_offline, read_states, stored_state
 from wirekafka.controller.replica_states import Replica, remove_from_isr, take_offline
 from wirekafka.controller.requested_elections import look_at_elections
 from wirekafka.controller.requests import SLICE, RequestBatch
 from wirekafka.controller.scripts import PAUSE, Script, in_slices
 from wirekafka.controller.settings import ControllerSettings
 from wirekafka.controller.topics import read_topics
-from wirekafka.controller.writes import checked, raise_if_deposed, watch_children
+from wirekafka.controller.writes import checked, raise_if_deposed, watch_children, write_states
 from wirekafka.names import TopicPartition
 from wirekafka.zookeeper.layout import paths
+from wirekafka.zookeeper.layout.topics import PartitionState
 from wirekafka.zookeeper.session import Children, Data, Delete, GetChildren, GetData, ZooKeeperError
 
 log = structlog.get_logger(__name__)
 
-Restarted = dict[TopicPartition, set[int]]
-"""The in-sync replicas that have restarted while nobody noticed."""
+
+@dataclass(frozen=True, slots=True)
+class Restarts:
+    """The in-sync replicas that have restarted while nobody noticed.
+
+    Attributes:
+        some: the restarted in-sync replicas of partitions that have live ones which have not restarted.
+        all: the partitions with several live in-sync replicas, all of which were registered after the last change of the state.
+    """
+
+    some: dict[TopicPartition, set[int]] = field(default_factory=dict)
+    all: list[TopicPartition] = field(default_factory=list)
+
+    def note(self, context: ControllerContext, name: TopicPartition, mzxid: int) -> None:
+        """Notes the restarts of a partition whose state is in the context.
+
+        A state may be decided before a restart and written after it. The controller that has written it knows by the broker
+        epochs.
+
+        Args:
+            mzxid: the transaction that wrote the state. A broker epoch is the transaction that registered the broker.
+        """
+        epochs = {each: context.live[each].epoch for each in context.states[name].state.isr if each in context.live}
+        restarted = {each for each, epoch in epochs.items() if epoch > mzxid or epoch != context.settled_epochs.get(each)}
+        if len(restarted) < len(epochs):
+            if restarted:
+                self.some[name] = restarted
+        elif len(epochs) > 1 and min(epochs.values()) > mzxid:
+            self.all.append(name)
 
 
 # Reading
 
 
-def read_cluster(
-    context: ControllerContext, settings: ControllerSettings, settled_epochs: Mapping[int, int]
-) -> Script[Restarted]:
+def read_cluster(context: ControllerContext, settings: ControllerSettings, settled_epochs: Mapping[int, int]) -> Script[Restarts]:
     """Reads brokers, topics, states and requests for deletions into an empty context, and leaves watches.
 
     Args:
@@ -69,7 +98,7 @@ def read_cluster(
         context.put_topic(topic)
         yield PAUSE
     yield from deletion.read_deletions(context, settings)
-    restarted = yield from _read_states(context)
+    restarts = yield from _read_states(context)
     log.info(
         "The controller has read the cluster",
         epoch=context.epoch,
@@ -77,7 +106,7 @@ def read_cluster(
         topics=len(context.topics),
         partitions=len(context.states),
     )
-    return restarted
+    return restarts
 
 
 def _delete_notifications(context: ControllerContext) -> Script[None]:
@@ -90,46 +119,24 @@ def _delete_notifications(context: ControllerContext) -> Script[None]:
         raise_if_deposed(outcome)
 
 
-def _read_states(context: ControllerContext) -> Script[Restarted]:
+def _read_states(context: ControllerContext) -> Script[Restarts]:
     names = yield from in_slices(context.all_partitions())
     found: list[Data | ZooKeeperError] = yield [GetData(paths.partition_state(name)) for name in names]
-    restarted: Restarted = {}
+    restarts = Restarts()
     for count, (name, each) in enumerate(zip(names, found, strict=True), 1):
         stored = stored_state(name, each)
         if stored is not None and isinstance(each, Data):
             context.states[name] = stored
-            unnoticed = restarted_replicas(context, stored, each.stat.mzxid)
-            if unnoticed:
-                restarted[name] = unnoticed
+            restarts.note(context, name, each.stat.mzxid)
         if count % SLICE == 0:
             yield PAUSE
-    return restarted
-
-
-def restarted_replicas(context: ControllerContext, stored: StoredState, mzxid: int) -> set[int]:
-    """Returns the in-sync replicas that have restarted since the state was decided; none if no other one is live.
-
-    A state may be decided before the restart and written after it. The controller that has written it knows by the broker epochs.
-
-    Args:
-        mzxid: the transaction that wrote the state. A broker epoch is the transaction that registered the broker.
-    """
-    live = [broker_id for broker_id in stored.state.isr if broker_id in context.live]
-    restarted = {broker_id for broker_id in live if _has_restarted(context, broker_id, mzxid)}
-    return restarted if len(restarted) < len(live) else set()
-
-
-def _has_restarted(context: ControllerContext, broker_id: int, mzxid: int) -> bool:
-    epoch = context.live[broker_id].epoch
-    return epoch > mzxid or epoch != context.settled_epochs.get(broker_id)
+    return restarts
 
 
 # Taking over
 
 
-def take_over(
-    context: ControllerContext, batch: RequestBatch, settings: ControllerSettings, restarted: Restarted
-) -> Script[None]:
+def take_over(context: ControllerContext, batch: RequestBatch, settings: ControllerSettings, restarts: Restarts) -> Script[None]:
     """Elects leaders where there are none, tells all brokers everything, and resumes what was in progress.
 
     Raises:
@@ -138,9 +145,10 @@ def take_over(
     """
     batch.update_metadata(context.live)
     yield from batch.send()
-    if restarted:
-        log.info("Brokers have restarted while there was no controller", partitions=len(restarted))
-        yield from remove_from_isr(context, batch, restarted)
+    if restarts.some:
+        log.info("Brokers have restarted while there was no controller", partitions=len(restarts.some))
+        yield from remove_from_isr(context, batch, restarts.some)
+    yield from _renew(context, restarts.all)
     context.settle_epochs()
     yield from elect_offline(context, batch, settings)
     offline = yield from in_slices(_replicas(context), lambda replica: replica[1] not in context.live)
@@ -151,6 +159,18 @@ def take_over(
     yield from deletion.resume(context, batch, list(context.deleting))
     yield from look_at_elections(context, batch)
     yield from batch.send()
+
+
+def _renew(context: ControllerContext, names: Iterable[TopicPartition]) -> Script[None]:
+    """Writes states with the next leader epochs, which `_tell_all` announces."""
+    states: dict[TopicPartition, PartitionState] = {}
+    for count, name in enumerate(names, 1):
+        state = context.states[name].state
+        states[name] = replace(state, leader_epoch=state.leader_epoch + 1)
+        if count % SLICE == 0:
+            yield PAUSE
+    refused = yield from write_states(context, states)
+    yield from read_states(context, refused)
 
 
 def _replicas(context: ControllerContext) -> Iterator[Replica]:

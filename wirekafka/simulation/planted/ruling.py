@@ -17,7 +17,7 @@ from wirekafka.controller import (
     replica_states,
     writes,
 )
-from wirekafka.controller.context import ControllerContext, StoredState
+from wirekafka.controller.context import ControllerContext
 from wirekafka.controller.deletion import Step
 from wirekafka.controller.elections import Election
 from wirekafka.controller.replica_states import Replica
@@ -69,8 +69,8 @@ def _keep_returning(
     yield from _note_gone(context, batch, settings, dead, [each for each in replicas if each[1] in dead], ())
 
 
-def _notice_no_restart(context: ControllerContext, stored: StoredState, mzxid: int) -> set[int]:
-    return set()
+def _note_no_restart(restarts: failover.Restarts, context: ControllerContext, name: TopicPartition, mzxid: int) -> None:
+    pass
 
 
 def _keep_none(state: PartitionState, returning: Collection[int]) -> tuple[int, ...]:
@@ -146,7 +146,7 @@ BUGS = (
         "KAFKA-7235",
         (
             Replacement(brokers, "_note_gone", _keep_returning),
-            Replacement(failover, "restarted_replicas", _notice_no_restart),
+            Replacement(failover.Restarts, "note", _note_no_restart),
         ),
     ),
     PlantedBug(

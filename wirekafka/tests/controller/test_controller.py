@@ -226,6 +226,30 @@ def test_failover_removes_a_broker_that_has_restarted_meanwhile_from_the_isr() -
     assert cluster.state(NAME) == PartitionState(3, 2, (3, 1), 2)
 
 
+def test_failover_notices_a_restart_after_all_in_sync_replicas_had_restarted() -> None:
+    cluster = Cluster(1, 2, 3, 4, 5)
+    cluster.start()
+    cluster.create_topic("t", {0: (2, 3)})
+    for broker_id in (2, 3):
+        cluster.brokers[broker_id].controller.close()
+
+    def fail_over_after_restarts(*broker_ids: int) -> None:
+        assert cluster.controller_id is not None
+        cluster.brokers[cluster.controller_id].controller.close()
+        for broker_id in broker_ids:
+            cluster.brokers[broker_id].expire()
+            cluster.brokers[broker_id].register()
+        cluster.stage.do(Delete(paths.CONTROLLER))
+
+    fail_over_after_restarts(2, 3)
+    assert cluster.controller_id == 4
+    assert cluster.state(NAME) == PartitionState(2, 1, (2, 3), 2)
+    assert cluster.brokers[4].leaders_told(3)[NAME].leader_epoch == 1
+
+    fail_over_after_restarts(2)
+    assert cluster.state(NAME).isr == (3,)
+
+
 def test_failover_resumes_a_deletion() -> None:
     cluster = _cluster_with_topic()
     cluster.brokers[1].newest(3).answer = None
