@@ -54,6 +54,7 @@ def fill(bootstrap: str, topic: str) -> None:
     assert producer.flush(60) == 0
 
 
+@pytest.mark.long("an ingest goes on without its worker in the next test, and test_log_source reads the data source")
 @pytest.mark.wirekafka_only("the data source reads any broker's directory, see test_log_source")
 def test_the_data_source_reads_all_records_though_a_worker_is_killed(
     broker: Broker, cluster: StandaloneCluster, pipeline: MakePipeline, topic: str
@@ -100,6 +101,7 @@ def without_the_example(directory: Path) -> list[str]:
     return ["--conf", f"spark.executorEnv.PYTHONPATH={directory}"]
 
 
+@pytest.mark.long("an ingest goes on without its worker in a test above, and test_flights_analytics kills driver and broker")
 @pytest.mark.timeout(900)
 def test_the_analytics_of_the_flights_are_those_of_pandas_though_a_worker_is_killed(
     make_broker: Callable[..., Broker], cluster: StandaloneCluster, pipeline: MakePipeline, spark: SparkSession, tmp_path: Path
