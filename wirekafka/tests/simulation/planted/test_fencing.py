@@ -27,7 +27,7 @@ OLD_LEADER = 1
 
 @pytest.fixture
 def world() -> Iterator[World]:
-    """Brokers without faults and clients, of which broker 2 leads the first partition in leader epoch 2."""
+    """Brokers without faults and clients, of which broker 2 leads the first partition in leader epoch 3."""
     world = World(0, Mode.SAFETY)
     for machine in world.machines:
         machine.start()
@@ -78,6 +78,6 @@ def test_planted_broker_goes_back_to_an_older_leader_epoch(
 ) -> None:
     request = request_of_epoch_0(world, controllers_before=controllers_before, registrations_before=registrations_before)
 
-    assert leads_after(world, request) == (False, 2)
+    assert leads_after(world, request) == (False, 3)
     with plant(PLANTED[name]):
         assert leads_after(world, request) == (True, 0)
