@@ -89,6 +89,7 @@ class World(Cluster):
         self._finish([last], "writable")
         self._wait_for(self._is_whole, "in sync after the last writes", CONVERGENCE_MS)
         self._read_all()
+        self._wait_for(self._is_whole, "in sync after the reads, if a machine has started meanwhile", CONVERGENCE_MS)
         return [_files_of(machine, name) for machine in self.machines if machine.broker for name in self.partitions]
 
     def close(self) -> None:
