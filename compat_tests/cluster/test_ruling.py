@@ -80,7 +80,7 @@ def test_kafka_topics_creates_describes_extends_and_deletes_a_topic(cluster: Mix
     assert "PartitionCount: 3\tReplicationFactor: 3" in shown[0] and "retention.ms=5000" in shown[0]
     assert {view.leader for view in cluster.describe("tool").values()} == set(ALONE)
     jvm.check(tools.TOPICS, *at(cluster), "--alter", "--topic", "tool", "--partitions", "5")
-    assert len(cluster.until_in_sync("tool", 2)) == 5
+    assert len(cluster.until_in_sync("tool", 2, partition_count=5)) == 5
     cluster.produce("tool", 4, VALUES)
     assert cluster.consume("tool", 4, len(VALUES)) == VALUES
     cluster.until_equal("tool", 4)

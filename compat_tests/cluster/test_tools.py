@@ -104,7 +104,7 @@ def test_settings_are_changed_by_the_member_and_by_others(cluster: MixedCluster,
 def test_topic_is_created_grown_and_deleted(cluster: MixedCluster, jvm: Tools) -> None:
     cluster.create_topic("grown", [[3, 1, 2]])
     jvm.check(tools.TOPICS, *at(cluster), "--alter", "--topic", "grown", "--partitions", "4")
-    assert len(cluster.until_in_sync("grown", WIREKAFKA_ID)) == 4
+    assert len(cluster.until_in_sync("grown", WIREKAFKA_ID, partition_count=4)) == 4
     for index in range(4):
         cluster.produce("grown", index, VALUES[:10])
         assert cluster.consume("grown", index, 10) == VALUES[:10]

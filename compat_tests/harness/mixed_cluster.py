@@ -242,17 +242,18 @@ class MixedCluster:
             for index, each in found.partitions.items()
         }
 
-    def until_in_sync(self, topic: str, broker_id: int | None = None) -> dict[int, PartitionView]:
+    def until_in_sync(self, topic: str, broker_id: int | None = None, partition_count: int = 1) -> dict[int, PartitionView]:
         """Waits until all replicas of a topic are in sync and have leaders; returns the partitions.
 
         Args:
             broker_id: the broker that is asked; the first running one if it is None.
+            partition_count: how many partitions the broker must know; it may learn added ones later than the controller.
         """
         asked = broker_id or self.first_running()
 
         def in_sync() -> dict[int, PartitionView]:
             views = self.describe(topic, asked)
-            are_complete = all(
+            are_complete = len(views) >= partition_count and all(
                 view.leader >= 0 and view.in_sync_replicas == tuple(sorted(view.replicas)) for view in views.values()
             )
             return views if are_complete else {}
