@@ -28,9 +28,9 @@ MANY_PARTITIONS = frozenset({1, 23, 24, 27, 56})
 """The requests of other brokers that may name all partitions of a broker, by API key: Fetch, OffsetForLeaderEpoch,
 AddPartitionsToTxn, WriteTxnMarkers and AlterPartition. Apache Kafka puts all that waits for a broker into one request."""
 
-MANY_REPLICAS = frozenset({45})
-"""The requests of administrators that may name all partitions of a cluster with their replicas, by API key:
-AlterPartitionReassignments. Apache Kafka's tools send one request for all partitions."""
+MANY_REPLICAS = frozenset({19, 37, 45})
+"""The requests of administrators that may name all partitions of a cluster with their replicas, by API key: CreateTopics,
+CreatePartitions and AlterPartitionReassignments. Apache Kafka's tools send one request for all partitions."""
 
 CLUSTER_VERSIONS = {
     0: 11,  # Produce

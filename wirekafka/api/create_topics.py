@@ -74,7 +74,7 @@ def _creation(broker: Broker, call: Call[CreateTopicsRequest]) -> Work[CreateTop
     times = Counter(topic.name for topic in request.topics)
     results: list[CreatableTopicResult] = []
     try:
-        _check_request_size(broker.config, request)
+        _check_request_size(broker.config, request, is_partition_a_record=True)
     except KafkaError as error:
         return CreateTopicsResponse(topics=(yield from collect(_failure(name, error) for name in times)))
     settings = DescribedSettings(broker.config)
@@ -87,8 +87,11 @@ def _creation(broker: Broker, call: Call[CreateTopicsRequest]) -> Work[CreateTop
     return CreateTopicsResponse(topics=results)
 
 
-def _check_request_size(config: BrokerConfig, request: CreateTopicsRequest) -> None:
+def _check_request_size(config: BrokerConfig, request: CreateTopicsRequest, *, is_partition_a_record: bool) -> None:
     """Raises unless the request is small enough.
+
+    Args:
+        is_partition_a_record: whether partitions are written one by one; in ZooKeeper, all partitions of a topic are one znode.
 
     Raises:
         KafkaError: POLICY_VIOLATION.
@@ -102,7 +105,8 @@ def _check_request_size(config: BrokerConfig, request: CreateTopicsRequest) -> N
     )
     if partition_count > MAX_RECORDS_AT_ONCE:
         raise KafkaError(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
-    if partition_count + sum(1 + len(topic.configs) for topic in request.topics) > MAX_RECORDS_AT_ONCE:
+    record_count = sum(1 + len(topic.configs) for topic in request.topics)
+    if record_count + partition_count * is_partition_a_record > MAX_RECORDS_AT_ONCE:
         raise KafkaError(ErrorCode.POLICY_VIOLATION, "Unable to perform excessively large batch operation.")
 
 
@@ -254,7 +258,7 @@ def _creation_in_cluster(
     results: dict[str, CreatableTopicResult | None] = dict.fromkeys(times)
     wanted: list[NewTopic] = []
     try:
-        _check_request_size(broker.config, request)
+        _check_request_size(broker.config, request, is_partition_a_record=False)
     except KafkaError as error:
         return CreateTopicsResponse(topics=(yield from collect(_failure(name, error) for name in times)))
     for topic in request.topics:

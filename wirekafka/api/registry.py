@@ -38,7 +38,7 @@ from wirekafka.wire.codec import (
     MOST_ELEMENTS,
     MOST_ELEMENTS_OF_A_BROKER,
     MOST_ELEMENTS_OF_A_CONTROLLER,
-    MOST_ELEMENTS_OF_REASSIGNMENTS,
+    MOST_ELEMENTS_OF_ASSIGNMENTS,
     CountingReader,
     CountingWriter,
     Piece,
@@ -236,7 +236,7 @@ class Api:
             return MOST_ELEMENTS_OF_A_CONTROLLER
         if is_member and self.key in MANY_PARTITIONS:
             return MOST_ELEMENTS_OF_A_BROKER
-        return MOST_ELEMENTS_OF_REASSIGNMENTS if is_member and self.key in MANY_REPLICAS else MOST_ELEMENTS
+        return MOST_ELEMENTS_OF_ASSIGNMENTS if is_member and self.key in MANY_REPLICAS else MOST_ELEMENTS
 
     def handler_on(self, broker: Broker) -> Handler:
         """Returns the function that handles requests: the handler, wrapped by the reply gate if the API is gated."""

@@ -21,7 +21,8 @@ Differs from Apache Kafka:
     A request has at most 20,000 elements in all its arrays together, tagged fields included. If a request has more, the broker
     closes its connection. Apache Kafka accepts as many elements as fit into socket.request.max.bytes. In a cluster the requests
     of a controller may have 4,000,000 elements, Fetch, OffsetForLeaderEpoch, AddPartitionsToTxn, WriteTxnMarkers and
-    AlterPartition 250,000, and AlterPartitionReassignments 60,000. An array of numbers has at most 250,000.
+    AlterPartition 250,000, and CreateTopics, CreatePartitions and AlterPartitionReassignments 60,000. An array of numbers has at
+    most 250,000.
 """
 
 from __future__ import annotations
@@ -198,9 +199,9 @@ MOST_ELEMENTS_OF_A_BROKER = 250_000
 """The limit for requests of other brokers that may name all partitions of a broker, and for their responses. A follower's Fetch
 has an element for each topic and each partition, and a cluster with ZooKeeper has at most 200,000 partitions."""
 
-MOST_ELEMENTS_OF_REASSIGNMENTS = 60_000
-"""The limit for AlterPartitionReassignments: 10,000 topics, each with one partition of three replicas, have 50,000 elements. With
-249,000 elements that make no sense, a turn of the controller took up to 125 ms of CPU (2026-11)."""
+MOST_ELEMENTS_OF_ASSIGNMENTS = 60_000
+"""The limit for requests that assign replicas: 10,000 topics, each with one partition of three replicas, have 50,000
+elements. With 249,000 elements that make no sense, a turn of the controller took up to 125 ms of CPU (2026-11)."""
 
 ELEMENTS_AT_ONCE = 2_000
 """The most elements of a message that is read or written in one step, in about 5 ms of CPU (2026-11)."""

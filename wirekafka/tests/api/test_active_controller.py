@@ -227,8 +227,9 @@ def test_many_topics_are_created_by_many_events(tmp_path: Path) -> None:
     "topics",
     [
         [new(partitions=100_000)],
-        [new(f"t{number}", partitions=-1) for number in range(6_000)],
-        [new("a", partitions=1), new("b", partitions=9_999)],
+        [new(f"t{number}", partitions=-1) for number in range(10_001)],
+        [new("a", partitions=1), new("b", partitions=10_000)],
+        [new(configs=config("retention.ms", "5") * 10_000)],
     ],
 )
 def test_too_large_creation_is_refused_as_a_whole(tmp_path: Path, topics: list[CreatableTopic]) -> None:

@@ -102,8 +102,8 @@ def test_leader_may_change_the_in_sync_replicas_of_all_its_partitions_in_one_req
     assert alter_partition.most_elements(is_member=False) < APIS[4].most_elements(is_member=False)
 
 
-def test_administrator_may_reassign_all_partitions_in_one_request() -> None:
+@pytest.mark.parametrize("key", [19, 37, 45], ids=["CreateTopics", "CreatePartitions", "AlterPartitionReassignments"])
+def test_administrator_may_assign_all_partitions_in_one_request(key: int) -> None:
     """10,000 topics, each with one partition of three replicas, as kafka-reassign-partitions.sh names them."""
-    alter_reassignments = APIS[45]
-    assert alter_reassignments.most_elements(is_member=True) >= 10_000 * (1 + 1 + 3)
-    assert alter_reassignments.most_elements(is_member=False) == APIS[46].most_elements(is_member=True)
+    assert APIS[key].most_elements(is_member=True) >= 10_000 * (1 + 1 + 3)
+    assert APIS[key].most_elements(is_member=False) == APIS[46].most_elements(is_member=True)
