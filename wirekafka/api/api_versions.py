@@ -4,8 +4,8 @@ Behaviour:
     The response lists every served API with its versions, in the order of the API keys. Clients may send the request at any time.
     A member of a cluster lists the APIs and versions of Apache Kafka 3.9 with ZooKeeper, and those of finalized features. Its
     features are off until the controller has finalized them for all brokers, and it has no metadata.version.
-    On a listener that behaves as a release of Apache Kafka (wirekafka.api.release), only the versions of that release are listed
-    and served. Listeners of releases before 4.0 list no features.
+    On a listener that behaves as a release of Apache Kafka or Redpanda, or as a service (wirekafka.api.release), only its
+    versions are listed and served. Releases of Apache Kafka before 4.0, releases of Redpanda and services list no features.
     Versions that wirekafka.api.versions.max hides are not listed and not served, and features that need them are not listed.
     A request of version 3 or later names the client's software and its version, which the broker uses in its log. Names that do
     not match Kafka's pattern get INVALID_REQUEST. A request in a version that is not served, whatever its body, gets a response

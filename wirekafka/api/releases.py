@@ -1,12 +1,13 @@
-"""The releases of Apache Kafka as which a listener can behave, and their API versions.
+"""The releases of Apache Kafka and of Redpanda, and the services, as which a listener can behave, and their API versions.
 
-Source: `releases.txt`, which says how it was made. KAFKA-18659 (Produce since 4.0).
+Source: `releases.txt`, `redpanda.txt` and `services.txt`, which say how they were made. KAFKA-18659 (Produce since Kafka 4.0).
 """
 
 from __future__ import annotations
 
 from functools import cache
 from importlib.resources import files
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from wirekafka.config import ConfigError
@@ -19,12 +20,18 @@ SETTING = "wirekafka.api.release"
 FIRST_WITH_FEATURES = (4, 0)
 """Brokers with ZooKeeper have no features, and the clients of older releases look at none."""
 
+TABLES = ["releases.txt", "redpanda.txt", "services.txt"]
+
+ALL_VERSIONS = range(1 << 15)
+"""A version is an INT16."""
+
 
 @cache
 def release_versions() -> dict[str, dict[int, range]]:
-    """Returns the versions of each API, by key, of each release, by its name, such as 2.8."""
+    """Returns the versions of each API, by key, of each release, by its name, such as 2.8 or redpanda-24.3."""
+    folder = files("wirekafka.api")
     table = {}
-    for line in files("wirekafka.api").joinpath("releases.txt").read_text("ascii").splitlines():
+    for line in chain.from_iterable(folder.joinpath(name).read_text("ascii").splitlines() for name in TABLES):
         if not line.startswith("#"):
             name, _, *apis = line.split()
             table[name] = dict(map(_versions_of, apis))
@@ -33,6 +40,8 @@ def release_versions() -> dict[str, dict[int, range]]:
 
 def _versions_of(text: str) -> tuple[int, range]:
     key, _, versions = text.partition(":")
+    if not versions:
+        return int(key), ALL_VERSIONS
     first, _, last = versions.partition("-")
     return int(key), range(int(first), int(last) + 1)
 
@@ -61,5 +70,10 @@ def releases_of(config: BrokerConfig) -> dict[str, str]:
 
 
 def has_features(release: str | None) -> bool:
-    """Whether a listener that behaves as a release tells clients the broker's features; None is a listener without a release."""
-    return release is None or tuple(map(int, release.split("."))) >= FIRST_WITH_FEATURES
+    """Whether a listener that behaves as a release tells clients the broker's features; None is a listener without a release.
+
+    Source: api_versions_handler of Redpanda, which sets no features.
+    """
+    if release is None:
+        return True
+    return release[0].isdecimal() and tuple(map(int, release.split("."))) >= FIRST_WITH_FEATURES

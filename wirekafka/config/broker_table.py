@@ -177,9 +177,10 @@ _REQUESTS = (
         "wirekafka.api.release",
         Type.LIST,
         [],
-        "The release of Apache Kafka as which the listeners behave, such as 2.8: clients find its APIs and their versions, and "
-        "no others. `OLD:0.10.2` says it of the listener OLD. From 0.8.2 to 4.3; not in a cluster. Only in wirekafka.",
-        items_like(r"([A-Za-z0-9_-]+:)?\d+(\.\d+){1,2}", "RELEASE or LISTENER:RELEASE each, such as 2.8"),
+        "The release as which the listeners behave, such as 2.8: clients find its APIs and their versions, and no others. "
+        "`OLD:0.10.2` says it of the listener OLD. 0.8.2 to 4.3 are those of Apache Kafka, redpanda-22.3 to redpanda-24.3 those "
+        "of Redpanda; `warpstream` is WarpStream. Not in a cluster. Only in wirekafka.",
+        items_like(r"([A-Za-z0-9_-]+:)?[a-z0-9.-]+", "RELEASE or LISTENER:RELEASE each, such as 2.8"),
     ),
     Setting(
         "fetch.max.bytes",

@@ -66,7 +66,7 @@ class EmbeddedBroker:
         data: what it has at the beginning; the snapshot stays as it is.
         control_port: the port of 127.0.0.1 on which tests in other languages control the broker over HTTP; 0 lets the kernel
             choose, and None serves no such port.
-        release: the release of Apache Kafka as which the broker behaves, such as "2.8"; None for all versions that it knows.
+        release: the release as which the broker behaves, such as "2.8" or "redpanda-24.3"; None for all versions that it knows.
         settings: any settings of a broker, with `_` for each dot: `EmbeddedBroker(num_partitions=3)`. Those that differ from
             a broker's defaults are `listeners`, and `group.initial.rebalance.delay.ms`, which is 0.
     """

@@ -11,7 +11,7 @@ Fixtures:
 Markers:
     kafka_settings(**settings)               the broker or the cluster of this test has these settings, and is its own.
     kafka_topic(partitions=1, **settings)    the topic of this test.
-    kafka_release("2.8")                     the broker of this test behaves as this release of Apache Kafka, and is its own.
+    kafka_release("2.8")                     the broker of this test behaves as this release, and is its own.
     kafka_fault(**fields)                    a fault from the beginning of the test, as `EmbeddedBroker.fault` takes it.
 
 The report of a failed test has the topics and groups of its broker. pytest adds the broker's log since the beginning of the test.

@@ -1,4 +1,4 @@
-"""Listeners that behave as a release of Apache Kafka."""
+"""Listeners that behave as a release of Apache Kafka or Redpanda, or as a service."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ import trio
 
 from wirekafka.api.index import INDEX
 from wirekafka.api.registry import Client, versions_on
-from wirekafka.api.releases import release_versions, releases_of
+from wirekafka.api.releases import SETTING, release_versions, releases_of
 from wirekafka.config import BrokerConfig, ConfigError
+from wirekafka.config.broker_table import BROKER_SETTINGS
 from wirekafka.errors import ErrorCode, ProtocolError
 from wirekafka.server.dispatch import Dispatcher
 from wirekafka.testing.data_plane import NOW_MS, open_caller
@@ -21,6 +22,8 @@ from wirekafka.wire.codec import decode, encode
 from wirekafka.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 
 PRODUCE, FETCH, METADATA, API_VERSIONS = 0, 1, 3, 18
+SASL_HANDSHAKE, SASL_AUTHENTICATE, DESCRIBE_CLIENT_QUOTAS, ALTER_CLIENT_QUOTAS = 17, 36, 48, 49
+ELECT_LEADERS, ALTER_PARTITION_REASSIGNMENTS, CONSUMER_GROUP_HEARTBEAT = 43, 45, 68
 LISTENERS = "NEW://:9092,OLD://:9093"
 PROTOCOLS = "NEW:PLAINTEXT,OLD:PLAINTEXT"
 
@@ -29,11 +32,38 @@ def config(release: str, **settings: str) -> BrokerConfig:
     return BrokerConfig({"wirekafka.api.release": release, **settings})
 
 
+def kafka_releases() -> list[str]:
+    return [name for name in release_versions() if name[0].isdecimal()]
+
+
+def redpanda_releases() -> list[str]:
+    return [name for name in release_versions() if name.startswith("redpanda-")]
+
+
 def test_table_has_every_release_and_grows_from_one_to_the_next() -> None:
-    table = release_versions()
-    assert (len(table), *list(table)[:2], list(table)[-1]) == (31, "0.8.2", "0.9", "4.3")
-    newest = [versions[FETCH][-1] for versions in table.values()]
+    names = kafka_releases()
+    assert (len(names), *names[:2], names[-1]) == (31, "0.8.2", "0.9", "4.3")
+    newest = [release_versions()[name][FETCH][-1] for name in names]
     assert newest == sorted(newest)
+
+
+def test_setting_names_the_releases_of_redpanda_that_the_table_has() -> None:
+    names = redpanda_releases()
+    assert (names[0], names[-1]) == ("redpanda-22.3", "redpanda-24.3")
+    assert f"{names[0]} to {names[-1]}" in BROKER_SETTINGS[SETTING].documentation
+
+
+@pytest.mark.parametrize("release", redpanda_releases())
+def test_listener_serves_exactly_what_redpanda_serves_but_sasl_and_quotas(release: str) -> None:
+    served = versions_on(config(release), "PLAINTEXT")
+    missing = {SASL_HANDSHAKE, SASL_AUTHENTICATE, DESCRIBE_CLIENT_QUOTAS, ALTER_CLIENT_QUOTAS}
+    assert served == {key: versions for key, versions in release_versions()[release].items() if key not in missing}
+
+
+def test_service_without_documented_versions_serves_those_of_the_broker_and_no_other_apis() -> None:
+    served = versions_on(config("warpstream"), "PLAINTEXT")
+    assert served == {key: range(INDEX[key].first, INDEX[key].last + 1) for key in release_versions()["warpstream"]}
+    assert not {ELECT_LEADERS, ALTER_PARTITION_REASSIGNMENTS, CONSUMER_GROUP_HEARTBEAT} & set(served)
 
 
 @pytest.mark.parametrize("release", list(release_versions()))
@@ -52,6 +82,8 @@ def test_listener_serves_only_what_its_release_and_the_broker_have(release: str)
         ("2.8", FETCH, range(13)),
         ("3.9", FETCH, range(18)),
         ("4.0", FETCH, range(4, 18)),
+        ("redpanda-22.3", METADATA, range(8)),
+        ("redpanda-24.3", FETCH, range(4, 12)),
     ],
 )
 def test_versions_are_those_of_the_release(release: str, key: int, expected: range | None) -> None:
@@ -60,7 +92,12 @@ def test_versions_are_those_of_the_release(release: str, key: int, expected: ran
 
 @pytest.mark.parametrize(
     ("release", "said"),
-    [("2.99", "0.8.2, 0.9"), ("latest", "RELEASE or LISTENER:RELEASE"), ("NONE:2.8", "the names of listeners: PLAINTEXT")],
+    [
+        ("2.99", "0.8.2, 0.9"),
+        ("latest", "redpanda-24.3, warpstream"),
+        ("a:b:c", "RELEASE or LISTENER:RELEASE"),
+        ("NONE:2.8", "the names of listeners: PLAINTEXT"),
+    ],
 )
 def test_unknown_release_or_listener_is_refused(release: str, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
@@ -115,7 +152,9 @@ def test_each_listener_behaves_as_its_release(tmp_path: Path) -> None:
     trio.run(main)
 
 
-@pytest.mark.parametrize(("release", "has_features"), [("3.9", False), ("4.3", True)])
+@pytest.mark.parametrize(
+    ("release", "has_features"), [("3.9", False), ("4.3", True), ("redpanda-24.3", False), ("warpstream", False)]
+)
 def test_features_are_listed_since_4_0_and_produce_from_version_0(tmp_path: Path, release: str, has_features: bool) -> None:
     async def main() -> None:
         async with open_caller(tmp_path, wirekafka_api_release=release) as caller:

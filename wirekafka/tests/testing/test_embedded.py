@@ -212,7 +212,7 @@ def test_new_connections_reach_the_new_broker_only(broker: EmbeddedBroker) -> No
                 assert peer.recv(4), "the connection was taken by a broker that is gone"
 
 
-@pytest.mark.parametrize("release", ["0.10.2", "2.8", "4.3"])
+@pytest.mark.parametrize("release", ["0.10.2", "2.8", "4.3", "redpanda-22.3", "redpanda-24.3", "warpstream"])
 def test_client_works_with_a_broker_that_behaves_as_a_release(release: str) -> None:
     with EmbeddedBroker(storage="memory", release=release) as running:
         produce(running, "orders", b"one")
