@@ -233,6 +233,10 @@ class ApacheKafka(Broker):
 
     ready_timeout_s = 180.0
     profile = jars.KAFKA
+    other_listeners: tuple[str, ...] = ()
+    """The listeners besides PLAINTEXT, NAME://HOST:PORT each."""
+    format_arguments: tuple[str, ...] = ()
+    """More arguments of the tool that formats the data directory."""
     logging_flags = (f"-Dlog4j2.configurationFile={jars.HERE / 'java' / 'log4j2.properties'}",)
 
     def _controller(self) -> str:
@@ -252,7 +256,7 @@ class ApacheKafka(Broker):
             "node.id": "1",
             "controller.quorum.voters": f"1@{controller}",
             "controller.listener.names": "CONTROLLER",
-            "listeners": f"PLAINTEXT://{self.listen_address},CONTROLLER://{controller}",
+            "listeners": ",".join((f"PLAINTEXT://{self.listen_address}", *self.other_listeners, f"CONTROLLER://{controller}")),
             "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
             "log.dirs": str(self.data_dir),
             "transaction.state.log.replication.factor": "1",
@@ -270,7 +274,7 @@ class ApacheKafka(Broker):
         properties = str(self.directory / "server.properties")
         arguments = ["format", "--cluster-id", "4L6g3nShT-eMCtK--X86sw", "--config", properties, "--ignore-formatted"]
         with self.log_path.open("ab") as log:
-            subprocess.run(command + arguments, check=True, stdout=log, stderr=log, timeout=180)
+            subprocess.run([*command, *arguments, *self.format_arguments], check=True, stdout=log, stderr=log, timeout=180)
 
     def start(self) -> None:
         self.data_dir.mkdir(parents=True, exist_ok=True)
