@@ -21,14 +21,19 @@ from benchmarks.replication_rows import GROWTH_ROWS, REPLICATION_ROWS, ClusterRo
 from benchmarks.replication_rows import delete_topics as delete_topics_of_cluster
 from benchmarks.rows import RESTING, ROWS, SPARK_RECORDS, Figures, Row, Timing
 from benchmarks.spark_rows import SPARK_ROWS
+from benchmarks.testing_rows import LARGE_COPIES, TESTING_ROWS, KindRow, Place
 from benchmarks.transaction_rows import TRANSACTION_ROWS
 from compat_tests.harness import jars
 from compat_tests.harness.broker import running
 
 OWN_ROWS = (*LOG_ROWS, *GROUP_ROWS, *CONSUMER_ROWS, *GROWTH_ROWS)
-NAMES = [row.name for row in (*RESTING, *ROWS, *TRANSACTION_ROWS, *SPARK_ROWS, *REPLICATION_ROWS, *OWN_ROWS)]
+NAMES = [
+    row.name
+    for row in (*RESTING, *ROWS, *TRANSACTION_ROWS, *SPARK_ROWS, *REPLICATION_ROWS, *OWN_ROWS, *TESTING_ROWS, LARGE_COPIES)
+]
 
 NAMES_OF_CLUSTERS = tuple(row.name for row in (*REPLICATION_ROWS, *GROWTH_ROWS))
+NAMES_OF_TESTS = tuple(row.name for row in (*TESTING_ROWS, LARGE_COPIES))
 
 Results = dict[str, dict[str, dict[str, list[float]]]]
 
@@ -88,6 +93,25 @@ def measure_log(
             note("wirekafka", row, row.run(Path(place), timing), results)
 
 
+def measure_tests(
+    kinds: Sequence[str],
+    rows: tuple[KindRow, ...],
+    timing: Timing,
+    directory: Path,
+    results: Results,
+    prepare: Callable[[], object],
+) -> None:
+    """Runs rows that start the brokers of a kind themselves, on each kind in turn, and adds their figures to the results."""
+    for row in rows:
+        for kind in kinds:
+            if kind == FLOOR or (kind != "wirekafka" and not row.has_kafka):
+                continue
+            prepare()
+            click.echo(f"{kind}: {row.title}", err=True)
+            with tempfile.TemporaryDirectory(prefix="tests-", dir=directory) as place:
+                note(kind, row, row.run(Place(kind, Path(place)), timing), results)
+
+
 def measure_clusters(
     kinds: Sequence[str],
     rows: tuple[ClusterRow, ...],
@@ -126,6 +150,9 @@ def note(kind: str, row: Row, figures: Figures, results: Results) -> None:
 @click.command()
 @click.option("--only", "names", multiple=True, type=click.Choice(NAMES), help="Run this row only; may be given several times.")
 @click.option("--clusters", "is_of_clusters", is_flag=True, help="Run the rows about clusters only.")
+@click.option(
+    "--tests", "is_of_tests", is_flag=True, help="Run the rows about brokers in tests only; one of them needs 10 GiB of disk."
+)
 @click.option(
     "--broker",
     "kinds",
@@ -171,6 +198,7 @@ def note(kind: str, row: Row, figures: Figures, results: Results) -> None:
 def main(
     names: tuple[str, ...],
     is_of_clusters: bool,
+    is_of_tests: bool,
     kinds: tuple[str, ...],
     rounds: int,
     seconds: int,
@@ -184,6 +212,8 @@ def main(
     """Measures wirekafka, Apache Kafka and the floor in the same way, and prints each figure and the ratio."""
     if is_of_clusters:
         names += NAMES_OF_CLUSTERS
+    if is_of_tests:
+        names += NAMES_OF_TESTS
     if quick:
         rounds, seconds, warmup = 1, 2, 3
     if "kafka" in kinds and (reason := jars.missing_program()) is not None:
@@ -197,6 +227,8 @@ def main(
     loaded += tuple(row for row in SPARK_ROWS if row.name in names)
     of_clusters = tuple(row for row in REPLICATION_ROWS if not names or row.name in names)
     of_log = tuple(row for row in OWN_ROWS if not names or row.name in names)
+    of_tests = tuple(row for row in TESTING_ROWS if not names or row.name in names)
+    of_tests += tuple(row for row in (LARGE_COPIES,) if row.name in names)
     try:
         load.program()
         with tempfile.TemporaryDirectory(prefix="page-cache-", dir=directory) as pages:
@@ -207,6 +239,7 @@ def main(
                         measure_resting(kind, resting, timing, directory, results, prepare)
                 measure_in_turn(kinds, loaded, timing, directory, results, prepare)
                 measure_clusters(kinds, of_clusters, timing, directory, results, prepare)
+                measure_tests(kinds, of_tests, timing, directory, results, prepare)
                 kinds = kinds[::-1]  # the first broker may find the machine in another state
                 if "wirekafka" in kinds:
                     measure_log(of_log, timing, directory, results, prepare)
@@ -214,7 +247,7 @@ def main(
         raise click.ClickException(str(error)) from None
     finally:  # after a failure, the figures so far are shown too
         if results:
-            report.print_report(facts, (*resting, *loaded, *of_clusters, *of_log), results)
+            report.print_report(facts, (*resting, *loaded, *of_clusters, *of_log, *of_tests), results)
         if json_path is not None:
             json_path.write_text(json.dumps({"machine": facts, "figures": results}, indent=2) + "\n")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import struct
 import subprocess
@@ -72,6 +73,27 @@ class MeasuredKafka(ApacheKafka):
     def _spawn(self, command: list[str], environment: Mapping[str, str] = {}) -> None:
         self.spawned_s = time.monotonic()
         super()._spawn(command, environment)
+
+
+class FormattedKafka(MeasuredKafka):
+    """Apache Kafka with its defaults, on a copy of what `formatted_storage` has made: only the broker has to start."""
+
+    def __init__(self, directory: Path, storage: Path) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        super().__init__(directory)
+        self.settings = dict(SETTINGS)
+        self._storage = storage
+
+    def _format(self) -> None:
+        shutil.copytree(self._storage, self.data_dir, dirs_exist_ok=True)
+
+
+def formatted_storage(directory: Path) -> Path:
+    """Formats storage of Apache Kafka in an empty directory; returns the data directory."""
+    made = open_broker("kafka", directory)
+    assert isinstance(made, MeasuredKafka)
+    made.prepare()
+    return made.data_dir
 
 
 def delete_topics(broker: AnyBroker) -> None:

@@ -276,10 +276,14 @@ class ApacheKafka(Broker):
         with self.log_path.open("ab") as log:
             subprocess.run([*command, *arguments, *self.format_arguments], check=True, stdout=log, stderr=log, timeout=180)
 
-    def start(self) -> None:
+    def prepare(self) -> None:
+        """Writes the settings, and formats the data directory if that was not done before."""
         self.data_dir.mkdir(parents=True, exist_ok=True)
         self._configure()
         self._format()
+
+    def start(self) -> None:
+        self.prepare()
         before = len(self.log_text())
         self._spawn(self.command())
 

@@ -1,0 +1,1 @@
+"""The suites of small tests that `benchmarks.testing_rows` runs with pytest."""
