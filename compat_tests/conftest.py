@@ -208,7 +208,7 @@ def tools_jvm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tools]:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """Returns the session that all tests share; its start takes as long as several tests."""
-    with spark_session(tmp_path_factory.mktemp("spark")) as session:
+    with spark_session(tmp_path_factory.mktemp("spark"), jars.spark_options()) as session:
         yield session
 
 

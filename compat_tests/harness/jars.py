@@ -1,4 +1,10 @@
-"""Jars from Maven Central and the classes of the tests' own Java programs, built once into `.cache/` of the checkout.
+"""Jars from Maven Central, the classes of the tests' own Java programs, and Spark's classes as a JVM has them in memory.
+
+All are made once, into `.cache/` of the checkout.
+
+    python -m compat_tests.harness.jars
+
+makes them before any test asks for them.
 
 Every step works in a directory of its own, which is renamed when it is complete, under a lock, so that parallel test
 processes and interrupted runs do no harm.
@@ -12,6 +18,7 @@ import hashlib
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from pathlib import Path
@@ -30,6 +37,7 @@ PEER_3_3 = "kafka-3.3.2"
 TOOLS_3_9 = "kafka-tools-3.9.1"
 STREAMS = "kafka-streams-4.3.1"
 SPARK_PIPELINES = "spark-pipelines-4.0.0"
+PROFILES = (KAFKA, OLDER_KAFKA, OLD_CLIENTS, PEER_2_8, PEER_3_3, TOOLS_3_9, STREAMS, SPARK_PIPELINES)
 
 
 def missing_program() -> str | None:
@@ -96,6 +104,28 @@ def classes(programs: tuple[str, ...], profile: str) -> Path:
     return made_once(CACHE / "classes" / f"{'+'.join(programs)}-{digest}", build)
 
 
+@cache
+def spark_options() -> tuple[str, ...]:
+    """Returns the options of the JVM of a Spark session that lives for seconds or minutes.
+
+    The JVM maps the classes of Spark from an archive, and needs about a third of the time until its first query has ended. A JVM
+    whose class path is another one ignores the archive.
+
+    Source: JEP 350, Dynamic CDS Archives
+    """
+    import pyspark
+
+    version = subprocess.run(["java", "-version"], check=True, capture_output=True, timeout=60).stderr
+    digest = hashlib.sha256(version + f"{pyspark.__file__} {pyspark.__version__}".encode()).hexdigest()[:12]
+
+    def record(target: Path) -> None:
+        command = [sys.executable, "-m", "compat_tests.harness.spark_archive", str(target / "classes.jsa")]
+        subprocess.run(command, check=True, timeout=280, cwd=HERE.parent)
+
+    archive = made_once(CACHE / "classes" / f"spark-{digest}", record) / "classes.jsa"
+    return (*QUICK_START, f"-XX:SharedArchiveFile={archive}", "-Xlog:disable")
+
+
 def java_command(
     profile: str, main: str, *, heap_mib: int = 256, programs: tuple[str, ...] = (), flags: tuple[str, ...] = ()
 ) -> list[str]:
@@ -104,3 +134,9 @@ def java_command(
     if programs:
         path.insert(0, str(classes(programs, profile)))
     return ["java", f"-Xmx{heap_mib}m", *QUICK_START, *flags, "-cp", os.pathsep.join(path), main]
+
+
+if __name__ == "__main__":
+    for each in PROFILES:
+        jars(each)
+    spark_options()

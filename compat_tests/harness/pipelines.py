@@ -54,8 +54,12 @@ def arrow_batch(first: int, count: int, target: str, *, source: tuple[str, int] 
 
 def small_session() -> list[str]:
     """Returns the arguments of a session for tests: the jars of the tests, two threads, a small heap."""
-    java_options = " ".join(jars.QUICK_START)
-    settings = ("spark.driver.memory=640m", "spark.sql.shuffle.partitions=2", f"spark.driver.extraJavaOptions={java_options}")
+    settings = (
+        "spark.driver.memory=640m",
+        "spark.sql.shuffle.partitions=2",
+        "spark.databricks.delta.snapshotPartitions=2",
+        f"spark.driver.extraJavaOptions={' '.join(jars.spark_options())}",
+    )
     conf = [word for setting in settings for word in ("--conf", setting)]
     return ["--jars", str(jars.jars(jars.SPARK_PIPELINES)), "--master", "local[2]", *conf]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @contextlib.contextmanager
-def spark_session(directory: Path) -> Iterator[SparkSession]:
+def spark_session(directory: Path, java_options: Sequence[str]) -> Iterator[SparkSession]:
     """Returns a small session: two threads, half a gibibyte, no web pages, all its files below `directory`."""
     from pyspark.sql import SparkSession
 
@@ -32,11 +32,12 @@ def spark_session(directory: Path) -> Iterator[SparkSession]:
         .config("spark.driver.memory", "768m")
         .config(
             "spark.driver.extraJavaOptions",
-            f"{' '.join(jars.QUICK_START)} {AVRO_LIMITS} -Dlog4j2.configurationFile={log4j} -Dderby.system.home={directory}",
+            f"{' '.join(java_options)} {AVRO_LIMITS} -Dlog4j2.configurationFile={log4j} -Dderby.system.home={directory}",
         )
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.databricks.delta.snapshotPartitions", "2")
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
         .config("spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog")

@@ -56,8 +56,10 @@ ANALYTICS = ("-m", "examples.flights.analytics")
 
 
 def session_arguments() -> list[str]:
-    """Returns the arguments of a session with the settings of the demo."""
-    conf = [word for name, value in DEMO_SETTINGS.items() for word in ("--conf", f"{name}={value}")]
+    """Returns the arguments of a session with the settings of the demo, whose JVM starts quickly."""
+    option = "spark.driver.extraJavaOptions"
+    settings = DEMO_SETTINGS | {option: f"{' '.join(jars.spark_options())} {DEMO_SETTINGS[option]}"}
+    conf = [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")]
     return ["--jars", str(jars.jars(jars.SPARK_PIPELINES)), "--master", "local[2]", *conf]
 
 
