@@ -195,3 +195,11 @@ class Cluster:
         found = self.stage.data(paths.CONTROLLER_EPOCH)
         assert found is not None
         return found.data
+
+
+def cluster_with_topic() -> Cluster:
+    """Returns a cluster of three brokers, whose controller is broker 1, with the partition `t-0` that broker 2 leads."""
+    cluster = Cluster(1, 2, 3)
+    cluster.start()
+    cluster.create_topic("t", {0: (2, 3, 1)})
+    return cluster

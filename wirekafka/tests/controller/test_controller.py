@@ -19,11 +19,9 @@ from wirekafka.controller.settings import AutoRebalance, ControllerSettings
 from wirekafka.controller.writes import multi, write_states
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.names import TopicPartition
-from wirekafka.tests.controller.controllers import Broker, Cluster
-from wirekafka.tests.controller.stage import a_registration
+from wirekafka.tests.controller.controllers import Broker, Cluster, cluster_with_topic
 from wirekafka.wire.messages.update_metadata import UpdateMetadataRequest
 from wirekafka.zookeeper.layout import paths
-from wirekafka.zookeeper.layout.cluster_state import FEATURES_DISABLED, FinalizedFeatures
 from wirekafka.zookeeper.layout.membership import ControllerRegistration
 from wirekafka.zookeeper.layout.requests import write_isr_change
 from wirekafka.zookeeper.layout.topics import PartitionState, ReplicaAssignment, TopicAssignment
@@ -32,7 +30,6 @@ from wirekafka.zookeeper.session import (
     Create,
     Data,
     Delete,
-    GetChildren,
     GetData,
     Multi,
     Operation,
@@ -44,14 +41,6 @@ from wirekafka.zookeeper.session import (
 )
 
 NAME = TopicPartition("t", 0)
-
-
-def _cluster_with_topic() -> Cluster:
-    """Returns a cluster of three brokers, whose controller is broker 1, with the partition `t-0` that broker 2 leads."""
-    cluster = Cluster(1, 2, 3)
-    cluster.start()
-    cluster.create_topic("t", {0: (2, 3, 1)})
-    return cluster
 
 
 def _returning(value: str) -> Callable[[ControllerContext, RequestBatch], Script[str]]:
@@ -189,246 +178,11 @@ def test_controller_whose_znode_an_operator_deletes_competes_again() -> None:
     assert controller.changes == [True, False, True]
 
 
-# Taking over
-
-
-def test_failover_tells_the_live_brokers_before_anything_else() -> None:
-    cluster = _cluster_with_topic()
-
-    cluster.brokers[1].expire()
-
-    first = cluster.brokers[2].told(3)[0]
-    assert isinstance(first, UpdateMetadataRequest)
-    assert ([each.id for each in first.live_brokers], first.topic_states) == ([2, 3], [])
-
-
-def test_failover_elects_leaders_in_place_of_dead_ones() -> None:
-    cluster = _cluster_with_topic()
-    cluster.brokers[1].controller.close()
-    cluster.brokers[2].expire()
-
-    cluster.stage.do(Delete(paths.CONTROLLER))
-
-    controller = cluster.brokers[3]
-    assert cluster.state(NAME) == PartitionState(3, 1, (3, 1), 2)
-    assert controller.leaders_told(3)[NAME].leader == 3
-    assert controller.metadata_told(1)[NAME].leader == 3
-
-
-def test_failover_removes_a_broker_that_has_restarted_meanwhile_from_the_isr() -> None:
-    cluster = _cluster_with_topic()
-    cluster.brokers[1].controller.close()
-    cluster.brokers[2].expire()
-    cluster.brokers[2].register()
-
-    cluster.stage.do(Delete(paths.CONTROLLER))
-
-    assert cluster.state(NAME) == PartitionState(3, 2, (3, 1), 2)
-
-
-def test_failover_notices_a_restart_after_all_in_sync_replicas_had_restarted() -> None:
-    cluster = Cluster(1, 2, 3, 4, 5)
-    cluster.start()
-    cluster.create_topic("t", {0: (2, 3)})
-    for broker_id in (2, 3):
-        cluster.brokers[broker_id].controller.close()
-
-    def fail_over_after_restarts(*broker_ids: int) -> None:
-        assert cluster.controller_id is not None
-        cluster.brokers[cluster.controller_id].controller.close()
-        for broker_id in broker_ids:
-            cluster.brokers[broker_id].expire()
-            cluster.brokers[broker_id].register()
-        cluster.stage.do(Delete(paths.CONTROLLER))
-
-    fail_over_after_restarts(2, 3)
-    assert cluster.controller_id == 4
-    assert cluster.state(NAME) == PartitionState(2, 1, (2, 3), 2)
-    assert cluster.brokers[4].leaders_told(3)[NAME].leader_epoch == 1
-
-    fail_over_after_restarts(2)
-    assert cluster.state(NAME).isr == (3,)
-
-
-def test_failover_resumes_a_deletion() -> None:
-    cluster = _cluster_with_topic()
-    cluster.brokers[1].newest(3).answer = None
-    cluster.stage.do(Create(paths.deleted_topic("t"), None))
-    assert cluster.stage.data(paths.topic("t")) is not None
-
-    cluster.brokers[1].controller.close()
-    cluster.stage.do(Delete(paths.CONTROLLER))
-
-    assert cluster.stage.data(paths.topic("t")) is None
-    assert cluster.stage.data(paths.deleted_topic("t")) is None
-
-
-def test_failover_deletes_old_notifications() -> None:
-    cluster = Cluster(1)
-    cluster.stage.do(Create(paths.ISR_CHANGE_PREFIX, write_isr_change([NAME]), sequential=True))
-    cluster.stage.do(Create(paths.LOG_DIR_EVENT_PREFIX, b"{}", sequential=True))
-
-    cluster.start()
-
-    assert cluster.stage.children(paths.ISR_CHANGES) == ()
-    assert cluster.stage.children(paths.LOG_DIR_EVENTS) == ()
-
-
-OPERATORS_MAY_DELETE = (paths.DELETE_TOPICS, paths.ISR_CHANGES, paths.LOG_DIR_EVENTS)
-
-
-@pytest.mark.parametrize("path", OPERATORS_MAY_DELETE)
-def test_failover_creates_a_znode_again_that_an_operator_has_deleted(path: str) -> None:
-    cluster = Cluster(1)
-    cluster.stage.do(Delete(path))
-    cluster.start()
-    assert cluster.controller_id == 1
-    assert cluster.stage.children(path) == ()
-
-
-@pytest.mark.parametrize("path", OPERATORS_MAY_DELETE)
-def test_controller_creates_a_znode_again_that_an_operator_deletes_and_sees_its_children(path: str) -> None:
-    cluster = _cluster_with_topic()
-    controller = cluster.brokers[1]
-    cluster.stage.do(Delete(path))
-    assert controller.context.epoch == 1
-    assert cluster.stage.children(path) == ()
-    cluster.stage.do(Create(f"{path}/unknown", b""))
-    assert cluster.stage.children(path) == ()
-
-
-def test_failover_creates_the_features() -> None:
-    cluster = Cluster(1)
-
-    cluster.start()
-
-    found = cluster.stage.data(paths.FEATURE)
-    assert found is not None
-    assert FinalizedFeatures.read(found.data) == FinalizedFeatures({})
-
-
-def test_failover_of_an_old_release_creates_features_with_lowest_levels() -> None:
-    cluster = Cluster(1, settings=lambda broker_id: ControllerSettings(broker_id, release="2.8"))
-
-    cluster.start()
-
-    found = cluster.stage.data(paths.FEATURE)
-    assert found is not None
-    assert FinalizedFeatures.read(found.data).version == 1
-
-
-def test_failover_with_features_of_an_old_release_enables_them() -> None:
-    cluster = Cluster(1)
-    cluster.stage.do(Create(paths.FEATURE, FinalizedFeatures({"x": 1}, FEATURES_DISABLED, version=1).write()))
-
-    cluster.start()
-
-    found = cluster.stage.data(paths.FEATURE)
-    assert found is not None
-    assert FinalizedFeatures.read(found.data) == FinalizedFeatures({})
-
-
-def test_failover_that_fails_gives_up_the_controllership(logged_faults: list[str]) -> None:
-    cluster = Cluster(1, 2)
-    first, second = cluster.brokers.values()
-    first.register()
-
-    def fail(context: ControllerContext, batch: RequestBatch) -> Script[None]:
-        raise RuntimeError("a defect")
-        yield PAUSE
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("wirekafka.controller.failover.reassignment.take_over", fail)
-        first.lose_connection()
-        assert cluster.controller_id is None
-        assert not first.controller.is_active
-    second.register()
-    cluster.pass_time(PAUSE_MS)
-
-    assert cluster.controller_id == 2
-    assert "a defect" in logged_faults.pop()
-
-
-def test_failover_that_fails_and_whose_controller_cannot_give_up_keeps_the_connections(logged_faults: list[str]) -> None:
-    cluster = Cluster(1)
-    broker = cluster.brokers[1]
-    failures = [RuntimeError("a defect")]
-
-    def fail_once(context: ControllerContext, batch: RequestBatch) -> Script[None]:
-        if failures:
-            raise failures.pop()
-        yield PAUSE
-
-    def lose_end(operation: Operation[Any]) -> Fault | None:
-        if not isinstance(operation, Multi) or Delete(paths.CONTROLLER) not in operation.operations:
-            return None
-        broker.client.choose_fault = lambda operation: None
-        return Fault.REQUEST_LOST
-
-    broker.client.choose_fault = lose_end
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("wirekafka.controller.failover.reassignment.take_over", fail_once)
-        broker.register()
-        cluster.pass_time(PAUSE_MS)
-
-    assert broker.context.epoch == 1
-    [connection] = broker.peers.channels[1]
-    assert not connection.is_closed
-    assert "a defect" in logged_faults.pop()
-
-
-def test_failover_that_is_refused_waits_before_it_begins_again(logged_faults: list[str]) -> None:
-    cluster = Cluster(1)
-    broker = cluster.brokers[1]
-    attempts: list[int] = []
-
-    def refuse(context: ControllerContext, batch: RequestBatch) -> Script[None]:
-        attempts.append(context.epoch)
-        assert len(attempts) < 10, "the controller tries again at once"
-        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "a defect")
-        yield PAUSE
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("wirekafka.controller.failover.reassignment.take_over", refuse)
-        broker.register()
-        assert attempts == [1]
-        assert cluster.controller_id is None
-    cluster.pass_time(PAUSE_MS)
-
-    assert cluster.controller_id == 1
-    assert broker.context.epoch == 2
-    assert "a defect" in logged_faults.pop()
-
-
-def test_reading_once_more_removes_a_broker_that_restarted_before_the_last_write_of_a_state() -> None:
-    cluster = _cluster_with_topic()
-    tool = cluster.stage.connect()
-    cluster.turn()
-
-    def return_and_break(operation: Operation[Any]) -> Fault | None:
-        """Lets broker 3 return before its death is noticed, and a decision from before be written after."""
-        if not isinstance(operation, GetChildren) or operation.path != paths.BROKER_IDS:
-            return None
-        cluster.brokers[1].client.choose_fault = lambda operation: None
-        tool.submit(Create(paths.broker(3), a_registration(3).write(), ephemeral=True), lambda result: None)
-        tool.submit(
-            SetData(paths.partition_state(NAME), cluster.brokers[1].context.states[NAME].state.write()), lambda result: None
-        )
-        return Fault.REQUEST_LOST
-
-    cluster.brokers[1].client.choose_fault = return_and_break
-    cluster.brokers[3].expire()
-
-    assert cluster.controller_id == 1
-    assert [*cluster.brokers[1].context.live] == [1, 2, 3]
-    assert cluster.state(NAME).isr == (2, 1)
-
-
 # Events
 
 
 def test_events_that_are_removed_before_they_begin_do_not_fill_the_queue() -> None:
-    cluster = _cluster_with_topic()
+    cluster = cluster_with_topic()
     controller = cluster.brokers[1].controller
     results: list[Any] = []
     cluster.brokers[1].client.lose_connection()
@@ -466,7 +220,7 @@ def test_malformed_topic_that_is_corrected_gets_leaders_and_its_deletion_begins(
 
 
 def test_change_of_one_topic_does_not_go_through_all_topics() -> None:
-    cluster = _cluster_with_topic()
+    cluster = cluster_with_topic()
 
     class Topics(dict[str, Topic]):
         """Topics that are found by name only."""
@@ -488,7 +242,7 @@ def test_change_of_one_topic_does_not_go_through_all_topics() -> None:
 
 
 def test_topic_that_appears_gets_leaders_that_the_brokers_learn() -> None:
-    cluster = _cluster_with_topic()
+    cluster = cluster_with_topic()
 
     assert cluster.state(NAME) == PartitionState(2, 0, (2, 3, 1), 1)
     told = cluster.brokers[1].leaders_told(3)[NAME]
@@ -497,7 +251,7 @@ def test_topic_that_appears_gets_leaders_that_the_brokers_learn() -> None:
 
 
 def test_topic_that_appears_after_the_request_to_delete_it_was_seen_is_deleted() -> None:
-    cluster = _cluster_with_topic()
+    cluster = cluster_with_topic()
     controller = cluster.brokers[1]
     cluster.create_topic("u", {0: (2,)})
     controller.context.remove_topic("u")
@@ -511,7 +265,7 @@ def test_topic_that_appears_after_the_request_to_delete_it_was_seen_is_deleted()
 
 
 def test_topic_that_grows_gets_leaders_for_its_new_partitions() -> None:
-    cluster = _cluster_with_topic()
+    cluster = cluster_with_topic()
     assignments = {index: ReplicaAssignment((3, 1)) for index in range(2)}
 
     cluster.stage.do(SetData(paths.topic("t"), TopicAssignment(b"t".rjust(16, b"\0"), assignments).write()))
@@ -521,7 +275,7 @@ def test_topic_that_grows_gets_leaders_for_its_new_partitions() -> None:
 
 
 def test_broker_that_dies_loses_its_leaderships() -> None:
-    cluster = _cluster_with_topic()
+    cluster = cluster_with_topic()
 
     cluster.brokers[2].expire()
 
@@ -532,7 +286,7 @@ def test_broker_that_dies_loses_its_leaderships() -> None:
 
 
 def test_broker_that_returns_gets_a_new_connection_and_its_replicas() -> None:
-    cluster = _cluster_with_topic()
+    cluster = cluster_with_topic()
     cluster.brokers[2].expire()
 
     cluster.brokers[2].register()
@@ -544,7 +298,7 @@ def test_broker_that_returns_gets_a_new_connection_and_its_replicas() -> None:
 
 
 def test_broker_whose_deletion_failed_returns_and_deletes() -> None:
-    cluster = _cluster_with_topic()
+    cluster = cluster_with_topic()
     cluster.brokers[2].expire()
     cluster.stage.do(Create(paths.deleted_topic("t"), None))
     assert cluster.stage.data(paths.topic("t")) is not None
@@ -555,7 +309,7 @@ def test_broker_whose_deletion_failed_returns_and_deletes() -> None:
 
 
 def test_topic_that_is_deleted_before_the_controller_knows_it_is_deleted() -> None:
-    cluster = _cluster_with_topic()
+    cluster = cluster_with_topic()
     content = TopicAssignment(b"u".rjust(16, b"\0"), {0: ReplicaAssignment((3,))}).write()
     # The controller looks at deletions first, because of the first one, and finds the other one too.
     for operation in (
@@ -571,7 +325,7 @@ def test_topic_that_is_deleted_before_the_controller_knows_it_is_deleted() -> No
 
 
 def test_isr_that_a_leader_has_changed_by_itself_is_told_to_all() -> None:
-    cluster = _cluster_with_topic()
+    cluster = cluster_with_topic()
     shrunk = replace(cluster.state(NAME), isr=(2, 1))
     cluster.stage.do(SetData(paths.partition_state(NAME), shrunk.write()))
 
@@ -606,7 +360,7 @@ def test_reassignment_is_complete_when_the_isr_has_grown() -> None:
 
 
 def test_enter_returns_the_result_after_the_requests_were_sent() -> None:
-    cluster = _cluster_with_topic()
+    cluster = cluster_with_topic()
     results = _enter(cluster.brokers[1], _writing(3))
     assert results == []
 
@@ -617,7 +371,7 @@ def test_enter_returns_the_result_after_the_requests_were_sent() -> None:
 
 
 def test_enter_of_a_broker_that_is_not_the_controller_is_refused_later() -> None:
-    cluster = _cluster_with_topic()
+    cluster = cluster_with_topic()
     results = _enter(cluster.brokers[2], _returning("x"))
     assert results == []
 
@@ -627,7 +381,7 @@ def test_enter_of_a_broker_that_is_not_the_controller_is_refused_later() -> None
 
 
 def test_enter_of_an_event_that_refuses_returns_its_error() -> None:
-    cluster = _cluster_with_topic()
+    cluster = cluster_with_topic()
 
     def refuse(context: ControllerContext, batch: RequestBatch) -> Script[None]:
         raise KafkaError(ErrorCode.INVALID_REQUEST)
@@ -641,7 +395,7 @@ def test_enter_of_an_event_that_refuses_returns_its_error() -> None:
 
 
 def test_enter_whose_end_fails_goes_on_with_the_next_event(logged_faults: list[str]) -> None:
-    cluster = _cluster_with_topic()
+    cluster = cluster_with_topic()
 
     def fail(result: object) -> None:
         raise RuntimeError("a defect")
@@ -655,7 +409,7 @@ def test_enter_whose_end_fails_goes_on_with_the_next_event(logged_faults: list[s
 
 
 def test_event_receives_the_exception_of_an_operation_that_cannot_be_sent(monkeypatch: pytest.MonkeyPatch) -> None:
-    cluster = _cluster_with_topic()
+    cluster = cluster_with_topic()
     client = cluster.brokers[1].client
     submit = client.submit
 
@@ -679,7 +433,7 @@ def test_event_receives_the_exception_of_an_operation_that_cannot_be_sent(monkey
 
 
 def test_event_that_fails_lets_everything_be_read_again_after_a_pause(logged_faults: list[str]) -> None:
-    cluster = _cluster_with_topic()
+    cluster = cluster_with_topic()
 
     def fail(context: ControllerContext, batch: RequestBatch) -> Script[None]:
         context.topics.clear()
@@ -701,7 +455,7 @@ def test_event_that_fails_lets_everything_be_read_again_after_a_pause(logged_fau
 
 @pytest.mark.parametrize("fault", [Fault.REPLY_LOST, Fault.REQUEST_LOST, Fault.REQUEST_LATE])
 def test_event_with_a_lost_connection_lets_everything_be_read_again(fault: Fault) -> None:
-    cluster = _cluster_with_topic()
+    cluster = cluster_with_topic()
     controller = cluster.brokers[1]
     _lose_first(controller, fault, Multi)
 
@@ -717,7 +471,7 @@ def test_event_with_a_lost_connection_lets_everything_be_read_again(fault: Fault
 
 
 def test_connection_that_is_back_sets_all_watches_again() -> None:
-    cluster = _cluster_with_topic()
+    cluster = cluster_with_topic()
 
     cluster.brokers[1].lose_connection()
     cluster.brokers[2].expire()
@@ -730,7 +484,7 @@ def test_connection_that_is_back_sets_all_watches_again() -> None:
 def test_connection_that_is_back_before_everything_was_read_sets_all_watches_again(monkeypatch: pytest.MonkeyPatch) -> None:
     # Every pause is a turn of the loop, so that the connection can break and be back while no operation is in progress.
     monkeypatch.setattr("wirekafka.controller.scripts.SLICE_SECONDS", 0.0)
-    cluster = _cluster_with_topic()
+    cluster = cluster_with_topic()
     for number in range(20):
         cluster.create_topic(f"many-{number}", {0: (1,)})
     controller, context = cluster.brokers[1], cluster.brokers[1].context
@@ -745,7 +499,7 @@ def test_connection_that_is_back_before_everything_was_read_sets_all_watches_aga
 
 
 def test_connection_that_is_back_remembers_who_shuts_down() -> None:
-    cluster = _cluster_with_topic()
+    cluster = cluster_with_topic()
     cluster.brokers[1].context.shutting_down.add(3)
 
     cluster.brokers[1].lose_connection()
@@ -754,7 +508,7 @@ def test_connection_that_is_back_remembers_who_shuts_down() -> None:
 
 
 def test_connection_that_is_back_remembers_failed_directories() -> None:
-    cluster = _cluster_with_topic()
+    cluster = cluster_with_topic()
     cluster.brokers[1].context.offline_replicas[3] = {NAME}
     cluster.brokers[1].newest(3).answer = None
 
@@ -768,7 +522,7 @@ def test_connection_that_is_back_remembers_failed_directories() -> None:
 
 
 def test_deposed_controller_that_does_not_know_it_changes_nothing() -> None:
-    cluster = _cluster_with_topic()
+    cluster = cluster_with_topic()
     former, newer = cluster.brokers[1], cluster.brokers[2]
     former.client.cut(requests=False)
     assert former.client.session_id is not None
@@ -789,7 +543,7 @@ def test_deposed_controller_that_does_not_know_it_changes_nothing() -> None:
 
 
 def test_controller_that_learns_of_its_end_by_a_write_resigns() -> None:
-    cluster = _cluster_with_topic()
+    cluster = cluster_with_topic()
     controller = cluster.brokers[1]
 
     def depose_and_write(context: ControllerContext, batch: RequestBatch) -> Script[None]:
@@ -808,7 +562,7 @@ def test_controller_that_learns_of_its_end_by_a_write_resigns() -> None:
 
 
 def test_event_in_progress_when_the_session_ends_sends_nothing() -> None:
-    cluster = _cluster_with_topic()
+    cluster = cluster_with_topic()
     controller = cluster.brokers[1]
     connections = [controller.newest(broker_id) for broker_id in (1, 2, 3)]
 
