@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
+import textwrap
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.request import urlopen
 
@@ -225,6 +228,91 @@ def test_container_for_testcontainers_is_reached_at_the_port_that_the_engine_has
 def test_container_for_testcontainers_shows_the_log_of_a_broker_that_ends(image: str) -> None:
     with pytest.raises(RuntimeError, match=r"KAFKA_NUM_PARTITONS: num.partitons: there is no such setting"):
         WirekafkaContainer(image, num_partitons=3).start()
+
+
+EXAMPLES = ROOT / "examples" / "testcontainers"
+PAGE = (ROOT / "docs" / "docker.md").read_text()
+
+
+@dataclass(frozen=True)
+class Example:
+    """A program in another language that starts the image, prints the address of the broker, and stops at the end of its input.
+
+    Attributes:
+        needs: the programs without which the test is skipped.
+        fetch: fetches packages from a registry; the test is skipped if that fails.
+        build: makes the program; empty if it needs not be made.
+        run: runs the program.
+    """
+
+    source: str
+    needs: tuple[str, ...]
+    fetch: tuple[str, ...]
+    build: tuple[str, ...]
+    run: tuple[str, ...]
+
+
+COPY_JARS = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
+EXAMPLE_OF_LANGUAGE = {
+    "java": Example(
+        "Example.java",
+        ("mvn", "java", "javac"),
+        ("mvn", "-q", "-B", COPY_JARS, "-DincludeScope=runtime", "-DoutputDirectory=jars"),
+        (),
+        ("java", "-cp", "jars/*", "Example.java"),
+    ),
+    "go": Example("main.go", ("go",), ("go", "mod", "download"), ("go", "build", "-o", "example", "."), ("./example",)),
+    "js": Example("example.js", ("node", "npm"), ("npm", "install", "--no-audit", "--no-fund"), (), ("node", "example.js")),
+}
+"""By the language that the page names at the head of its code."""
+
+
+@pytest.mark.long("the steps are those of WirekafkaContainer above; Maven, Go or npm fetch and build packages")
+@pytest.mark.parametrize("language", EXAMPLE_OF_LANGUAGE)
+def test_container_for_testcontainers_of_another_language_is_reached(image: str, language: str, tmp_path: Path) -> None:
+    example = EXAMPLE_OF_LANGUAGE[language]
+    missing = [name for name in example.needs if shutil.which(name) is None]
+    if missing:
+        pytest.skip(f"needs {', '.join(missing)}")
+    project = tmp_path / "project"
+    [source] = EXAMPLES.glob(f"*/{example.source}")
+    shutil.copytree(source.parent, project, ignore=shutil.ignore_patterns("node_modules", "jars"))
+    (project / example.source).write_text(source.read_text().replace('"wirekafka"', f'"{image}"'))
+    # The test removes the containers itself, as for Python.
+    environment = os.environ | {"TESTCONTAINERS_RYUK_DISABLED": "true", "GOTOOLCHAIN": "local", "CGO_ENABLED": "0"}
+    fetched = subprocess.run(
+        example.fetch, cwd=project, env=environment, capture_output=True, text=True, timeout=580, check=False
+    )
+    if fetched.returncode != 0:
+        pytest.skip(f"the packages cannot be fetched: {fetched.stderr.strip()[-300:]}")
+    if example.build:
+        subprocess.run(example.build, cwd=project, env=environment, check=True, timeout=580)
+    with (tmp_path / "errors").open("w") as errors:
+        command = subprocess.Popen(
+            example.run, cwd=project, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True
+        )
+    with command as running:
+        try:
+            assert running.stdout is not None
+            bootstrap = running.stdout.readline().strip()
+            assert bootstrap, (tmp_path / "errors").read_text()
+            with KafkaConsumer(bootstrap_servers=bootstrap) as consumer:
+                assert len(consumer.partitions_for_topic("orders")) == 3
+                (told,) = consumer._client.cluster.brokers()
+            assert f"{told.host}:{told.port}" == bootstrap
+            produce(bootstrap)
+            running.communicate(timeout=120)
+            assert running.returncode == 0, (tmp_path / "errors").read_text()
+        finally:
+            running.kill()
+
+
+@pytest.mark.parametrize("language", EXAMPLE_OF_LANGUAGE)
+def test_code_of_the_page_is_in_the_example(language: str) -> None:
+    section = PAGE.partition("## Testcontainers\n")[2].partition("\n## ")[0]
+    [code] = re.findall(rf"^```{language}\n(.*?)^```$", section, re.DOTALL | re.MULTILINE)
+    [source] = EXAMPLES.glob(f"*/{EXAMPLE_OF_LANGUAGE[language].source}")
+    assert textwrap.dedent(code) in textwrap.dedent(re.sub(r"^ {8}", "", source.read_text(), flags=re.MULTILINE))
 
 
 COMPOSE_FILE = ROOT / "docker" / "compose.yaml"
