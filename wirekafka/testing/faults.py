@@ -45,6 +45,14 @@ API_KEYS = {name: key for key, name in API_NAMES.items()}
 
 FETCH_KEY = 1
 
+FETCH_SESSION_ERRORS = frozenset(
+    {ErrorCode.FETCH_SESSION_ID_NOT_FOUND, ErrorCode.INVALID_FETCH_SESSION_EPOCH, ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR}
+)
+"""The errors of a whole Fetch, which name no partition; all others are those of partitions.
+
+Source: kafka.server.FetchManager.newContext, FetchRequest.getErrorResponse.
+"""
+
 MOST_THROTTLE_MS = (1 << 31) - 1
 """The greatest number of the field in a response."""
 
@@ -243,7 +251,8 @@ class FaultInjector:
     def _may_hit_topics(self, fault: ActiveFault, request: _Request) -> bool:
         spec = fault.spec
         is_for_client = spec.api in (None, "Fetch") and spec.client_id in (None, request.header.client_id)
-        return spec.topic is not None and is_for_client and not fault.is_over
+        is_of_partitions = spec.error is not None and ErrorCode[spec.error] not in FETCH_SESSION_ERRORS
+        return (spec.topic is not None or is_of_partitions) and is_for_client and not fault.is_over
 
     def _end_session(self, request: _Request) -> Answer:
         """Answers that there is no such fetch session. The client sends all topics then."""
@@ -408,7 +417,9 @@ class FaultInjector:
         made = None if refused is None else refusal_of(refused, api.response, code, version, is_flexible=is_flexible)
         if made is None:
             raise ProtocolError(f"a test has ordered {code.name}, which a {route} response cannot say")
-        if spec.topic is not None and has_elements(made) and hasattr(made, "error_code"):
+        if isinstance(made, FetchResponse) and code in FETCH_SESSION_ERRORS:
+            made.responses = []
+        elif (spec.topic is not None or isinstance(made, FetchResponse)) and has_elements(made) and hasattr(made, "error_code"):
             # The error is that of the partitions: clients that find one of the whole response read no further.
             made.error_code = ErrorCode.NONE
         if handled is None:

@@ -126,6 +126,25 @@ def of_orders() -> list[FetchTopic]:
     return [FetchTopic(topic="orders", partitions=[FetchPartition(partition=0)])]
 
 
+def test_error_of_fetch_is_that_of_its_partitions(broker: EmbeddedBroker) -> None:
+    host, port = broker.bootstrap.split(":")
+    with socket.create_connection((host, int(port)), timeout=20) as peer:
+        session = fetch(peer, FetchRequest(session_epoch=0, topics=of_orders())).session_id
+        with broker.fault(api="Fetch", error="OFFSET_OUT_OF_RANGE") as fault:
+            answer = fetch(peer, FetchRequest(session_id=session, session_epoch=1))
+            assert (answer.error_code, len(fault.hits)) == (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, 0)
+            answer = fetch(peer, FetchRequest(session_epoch=0, topics=of_orders()))
+    assert answer.error_code == ErrorCode.NONE
+    assert [each.error_code for topic in answer.responses for each in topic.partitions] == [ErrorCode.OFFSET_OUT_OF_RANGE]
+
+
+def test_error_of_a_fetch_session_names_no_partition(broker: EmbeddedBroker) -> None:
+    host, port = broker.bootstrap.split(":")
+    with socket.create_connection((host, int(port)), timeout=20) as peer, broker.fault(error="INVALID_FETCH_SESSION_EPOCH"):
+        answer = fetch(peer, FetchRequest(session_epoch=0, topics=of_orders()))
+    assert (answer.error_code, answer.responses) == (ErrorCode.INVALID_FETCH_SESSION_EPOCH, [])
+
+
 def test_error_of_a_partition_is_not_that_of_the_whole_response(broker: EmbeddedBroker) -> None:
     with socket.create_connection(address(broker), 5) as peer, broker.fault(topic="orders", error="OFFSET_OUT_OF_RANGE"):
         answer = fetch(peer, FetchRequest(topics=of_orders()))
