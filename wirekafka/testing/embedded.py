@@ -295,7 +295,9 @@ class EmbeddedBroker:
         try:
             yield fault
         finally:
-            self.call(AsyncEmbeddedBroker.remove_fault, fault)
+            # A test may have stopped the broker, which has ended the fault.
+            if self._loop.is_running:
+                self.call(AsyncEmbeddedBroker.remove_fault, fault)
 
     def describe(self) -> str:
         """Returns the topics and groups in one paragraph, for the report of a failed test."""

@@ -24,7 +24,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Generator, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -91,9 +91,19 @@ def kafka_broker(request: pytest.FixtureRequest) -> Iterator[EmbeddedBroker]:
         return
     shared: EmbeddedBroker = request.getfixturevalue("_kafka_session_broker")
     if request.config.stash.get(_WAS_USED, False):
-        shared.reset()
+        _empty(shared)
     request.config.stash[_WAS_USED] = True
     yield from _serve(request, shared)
+
+
+def _empty(broker: EmbeddedBroker) -> None:
+    """Empties the broker of the session; starts it again if a test has stopped it, or has made it fail."""
+    try:
+        broker.reset()
+    except Exception:  # noqa: BLE001 - the test that broke it has failed or wanted it; the other tests need a broker
+        with suppress(Exception):
+            broker.stop()
+        broker.start()
 
 
 def _serve(request: pytest.FixtureRequest, broker: EmbeddedBroker) -> Iterator[EmbeddedBroker]:

@@ -92,6 +92,21 @@ def test_marker_orders_a_fault_for_one_test(pytester: pytest.Pytester) -> None:
     run(pytester, source).assert_outcomes(passed=2)
 
 
+def test_broker_that_a_test_has_stopped_serves_the_next_test(pytester: pytest.Pytester) -> None:
+    source = """
+        import pytest
+
+        @pytest.mark.kafka_fault(api="Produce", lose="reply")
+        def test_stop(kafka_broker):
+            kafka_broker.stop()
+
+        def test_next(kafka_broker, kafka_topic):
+            produce(kafka_broker, kafka_topic, b"one")
+            assert [each.value for each in kafka_broker.records(kafka_topic)] == [b"one"]
+    """
+    run(pytester, source).assert_outcomes(passed=2)
+
+
 def test_report_of_a_failed_test_has_the_log_and_the_state_of_the_broker(pytester: pytest.Pytester) -> None:
     source = """
         def test_orders(kafka_broker, kafka_topic):
