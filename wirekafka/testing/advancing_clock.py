@@ -24,6 +24,9 @@ from wirekafka.clock import Clock
 MOST_STEPS = 200
 """An advance visits at most so many deadlines; those of one step come together."""
 
+MOST_ADVANCED_SECONDS = 1e11
+"""3,170 years in all: the timers still have microseconds, and the year has four digits."""
+
 TURNS_PER_STEP = 5
 """The turns of the loop at each deadline: a timer wakes a task, which ends a request, whose reply is sent."""
 
@@ -69,10 +72,11 @@ class AdvancingClock(trio.abc.Clock):
         """Moves the time forward. What is due meanwhile happens, in order, before this method returns.
 
         Raises:
-            ValueError: the seconds are negative, or not finite.
+            ValueError: the seconds are negative, not finite, or more than `MOST_ADVANCED_SECONDS` with all former ones.
         """
-        if not 0 <= seconds < float("inf"):
-            raise ValueError(f"time can be advanced by 0 seconds or more, not by {seconds}")
+        left = MOST_ADVANCED_SECONDS - self.advanced_seconds
+        if not 0 <= seconds <= left:
+            raise ValueError(f"time can be advanced by 0 seconds or more, and {left:g} at most, not by {seconds}")
         left = seconds
         while left > 0:
             next_deadline = trio.lowlevel.current_statistics().seconds_to_next_deadline

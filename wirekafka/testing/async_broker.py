@@ -39,6 +39,9 @@ from wirekafka.wire.messages.create_topics import CreatableTopic, CreatableTopic
 MEMORY = "/dev/shm"  # noqa: S108
 """The file system in memory that Linux mounts."""
 
+MOST_PARTITIONS = (1 << 31) - 1
+"""The greatest number of the field in a request."""
+
 POLL_SECONDS = 0.005
 TIMEOUT_SECONDS = 10.0
 LOOKS_SHARE = 4
@@ -258,7 +261,10 @@ class AsyncEmbeddedBroker:
 
         Raises:
             KafkaError: as CreateTopics answers, such as TOPIC_ALREADY_EXISTS.
+            ValueError: no request can hold so many partitions.
         """
+        if not -MOST_PARTITIONS <= partitions <= MOST_PARTITIONS:
+            raise ValueError(f"partitions={partitions} is not between 1 and {MOST_PARTITIONS}")
         configs = [CreatableTopicConfig(name=key, value=value) for key, value in kafka_settings(settings).items()]
         topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=1, configs=configs)
         [result] = (await LocalClient(self.broker).ask(CreateTopicsRequest(topics=[topic]), 7)).topics
@@ -531,7 +537,10 @@ async def _wait(look: Callable[[], Awaitable[bool]], found: Callable[[], str], w
 
     Raises:
         TimeoutError: it was not there in time.
+        ValueError: the time is negative or not a number.
     """
+    if not timeout_s >= 0:
+        raise ValueError(f"a wait takes 0 seconds or more, not {timeout_s}")
     end = time.monotonic() + timeout_s
     while True:
         begun = time.monotonic()

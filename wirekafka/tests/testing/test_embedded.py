@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import math
 import socket
 import time
 from collections.abc import Iterator
@@ -189,6 +190,19 @@ def test_reset_sets_the_time_to_that_of_the_machine(broker: EmbeddedBroker) -> N
         broker.clock.advance(-1)
 
 
+@pytest.mark.parametrize("seconds", [math.nan, math.inf, 1e300, -0.5])
+def test_time_that_no_timer_can_follow_is_refused(broker: EmbeddedBroker, seconds: float) -> None:
+    with pytest.raises(ValueError, match="time can be advanced by 0 seconds or more"):
+        broker.clock.advance(seconds)
+    broker.create_topic("orders")
+
+
+@pytest.mark.parametrize("seconds", [math.nan, -1.0])
+def test_wait_that_would_never_end_is_refused(broker: EmbeddedBroker, seconds: float) -> None:
+    with pytest.raises(ValueError, match="a wait takes 0 seconds or more"):
+        broker.wait_for_records("orders", 1, timeout_s=seconds)
+
+
 def test_settings_are_given_by_keyword_and_wrong_ones_are_refused() -> None:
     with EmbeddedBroker(num_partitions=3, auto_create_topics_enable=True) as broker:
         produce(broker, "orders", b"one")
@@ -248,6 +262,8 @@ def test_errors_of_topics_and_of_a_broker_that_does_not_run_are_clear(broker: Em
     with pytest.raises(KafkaError) as refused:
         broker.create_topic("orders")
     assert refused.value.code == ErrorCode.TOPIC_ALREADY_EXISTS
+    with pytest.raises(ValueError, match="partitions=1000000000000 is not between"):
+        broker.create_topic("others", 10**12)
     stopped = EmbeddedBroker()
     with pytest.raises(ValueError, match="the broker does not run"):
         stopped.records("orders")
