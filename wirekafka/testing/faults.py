@@ -18,7 +18,7 @@ import math
 import random
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -57,6 +57,13 @@ MOST_THROTTLE_MS = (1 << 31) - 1
 """The greatest number of the field in a response."""
 
 MOST_DELAY_SECONDS = 1e6
+
+MOST_BYTES_PER_S = 1_000_000_000
+
+MOST_HITS = 10_000
+"""A fault remembers the first hits only, and cuts their client ids, which a client may make 32 KiB long."""
+
+MOST_CLIENT_ID_LENGTH = 255
 
 TRICKLE_SECONDS = 0.05
 """The time between two parts of a response that trickles."""
@@ -162,17 +169,17 @@ class FaultSpec:
             raise ValueError(f"stale_metadata is a fault of Metadata, not of {self.api}")
         if self.partition is not None and self.topic is None:
             raise ValueError("partition is given without topic")
-        if self.trickle_bytes_per_s is not None and self.trickle_bytes_per_s < 1:
-            raise ValueError("trickle_bytes_per_s is at least 1")
-        for name, number, most in (
-            ("skip", self.skip, math.inf),
-            ("times", self.times, math.inf),
-            ("probability", self.probability, 1),
-            ("throttle_ms", self.throttle_ms, MOST_THROTTLE_MS),
-            ("delay_s", self.delay_s, MOST_DELAY_SECONDS),
+        for name, number, least, most in (
+            ("skip", self.skip, 0, math.inf),
+            ("times", self.times, 0, math.inf),
+            ("probability", self.probability, 0, 1),
+            ("trickle_bytes_per_s", self.trickle_bytes_per_s, 1, MOST_BYTES_PER_S),
+            ("throttle_ms", self.throttle_ms, 0, MOST_THROTTLE_MS),
+            ("delay_s", self.delay_s, 0, MOST_DELAY_SECONDS),
+            ("reply_delay_s", self.reply_delay_s, 0, MOST_DELAY_SECONDS),
         ):
-            if number is not None and not 0 <= number <= most:
-                raise ValueError(f"{name}={number!r} is not between 0 and {most:g}")
+            if number is not None and not least <= number <= most:
+                raise ValueError(f"{name}={number!r} is not between {least} and {most:g}")
 
 
 @dataclass(slots=True, eq=False)
@@ -181,12 +188,14 @@ class ActiveFault:
 
     Attributes:
         spec: what was ordered.
-        hits: the requests that it has hit, in order.
+        hits: the requests that it has hit, in order; the first `MOST_HITS`.
+        hit_count: the number of all requests that it has hit.
         metadata: all topics when the fault was ordered, for stale metadata.
     """
 
     spec: FaultSpec
     hits: list[Hit] = field(default_factory=list)
+    hit_count: int = 0
     metadata: MetadataResponse = field(default_factory=MetadataResponse)
     _matched: int = 0
     _dice: random.Random = field(default_factory=random.Random)
@@ -197,7 +206,7 @@ class ActiveFault:
     @property
     def is_over(self) -> bool:
         """Whether it has hit as many requests as it was ordered for."""
-        return self.spec.times is not None and len(self.hits) >= self.spec.times
+        return self.spec.times is not None and self.hit_count >= self.spec.times
 
     def takes(self, hit: Hit) -> bool:
         """Whether a matching request is hit; it is noted then."""
@@ -206,7 +215,10 @@ class ActiveFault:
         self._matched += 1
         if self._matched <= self.spec.skip or self._dice.random() >= self.spec.probability:
             return False
-        self.hits.append(hit)
+        self.hit_count += 1
+        if len(self.hits) < MOST_HITS:
+            is_short = len(hit.client_id or "") <= MOST_CLIENT_ID_LENGTH
+            self.hits.append(hit if is_short else replace(hit, client_id=(hit.client_id or "")[:MOST_CLIENT_ID_LENGTH]))
         return True
 
 
@@ -391,16 +403,17 @@ class FaultInjector:
         pause_ms = 1000 * size / bytes_per_s
         pending: Pending[Any] = Pending()
 
-        def send(rest: bytes) -> None:
+        def send(at: int) -> None:
+            # The rest of a large response is not copied for each part.
             if pending.is_done:
                 return
-            if len(rest) <= size:
-                pending.complete(rest)
+            if len(data) - at <= size:
+                pending.complete(data[at:])
                 return
-            self._driver.send_early(client, rest[:size])
-            self._broker.clock.call_later(pause_ms, partial(send, rest[size:]))
+            self._driver.send_early(client, data[at : at + size])
+            self._broker.clock.call_later(pause_ms, partial(send, at + size))
 
-        self._broker.clock.call_later(0, partial(send, data))
+        self._broker.clock.call_later(0, partial(send, 0))
         return pending
 
     def _refuse(self, spec: FaultSpec, code: ErrorCode, request: _Request, client: Client, now_ms: int) -> Answer | Pending[Any]:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from wirekafka.testing.stored_records import StoredRecord
 
 MOST_RECORD_BYTES = 4 << 20
-"""A response has no more keys and values than this, whatever the limit of its records."""
+"""A response has no more keys, values and headers than this, whatever the limit of its records."""
 
 # What requests hold
 
@@ -197,18 +197,20 @@ class FaultForm:
         id: by which it is found and ended.
         fault: what was ordered.
         is_over: it has hit as many requests as it was ordered for.
-        hits: the requests that it has hit, in order.
+        hit_count: the number of all requests that it has hit.
+        hits: the requests that it has hit, in order; the first 10,000.
     """
 
     id: int
     fault: FaultSpec
     is_over: bool
+    hit_count: int
     hits: list[Hit]
 
     @classmethod
     def of(cls, number: int, fault: ActiveFault) -> FaultForm:
         """Returns the form of a fault."""
-        return cls(number, fault.spec, fault.is_over, list(fault.hits))
+        return cls(number, fault.spec, fault.is_over, fault.hit_count, list(fault.hits))
 
 
 @dataclass(frozen=True, slots=True)
@@ -359,15 +361,16 @@ class RecordsForm:
     is_complete: bool
 
     @classmethod
-    def of(cls, records: list[StoredRecord], limit: int) -> RecordsForm:
-        """Returns the form of the first records, within the limits."""
-        shown, size = [], 0
-        for record in records[:limit]:
-            size += len(record.key or b"") + len(record.value or b"")
-            if size > MOST_RECORD_BYTES:
-                break
+    def of(cls, records: Iterable[StoredRecord], limit: int) -> RecordsForm:
+        """Returns the form of the first records, within the limits; reads one record more than it shows."""
+        shown: list[RecordForm] = []
+        size = 0
+        for record in records:
+            size += _size_of(record)
+            if len(shown) == limit or size > MOST_RECORD_BYTES:
+                return cls(shown, False)
             shown.append(RecordForm.of(record))
-        return cls(shown, len(shown) == len(records))
+        return cls(shown, True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -457,6 +460,11 @@ def topic_forms(broker: Broker) -> list[TopicForm]:
 
 def _assigned(partitions: Iterable[tuple[str, int]]) -> list[AssignedPartition]:
     return [AssignedPartition(topic, index) for topic, index in sorted(partitions)]
+
+
+def _size_of(record: StoredRecord) -> int:
+    headers = sum(len(name) + len(value or b"") for name, value in record.headers)
+    return len(record.key or b"") + len(record.value or b"") + headers
 
 
 def _text(data: bytes | None) -> str | None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import Any
 
 import trio
@@ -284,7 +283,7 @@ class Control:
         if not 0 <= query.limit <= MOST_RECORDS:
             raise ValueError(f"limit is between 0 and {MOST_RECORDS}")
         records = iterate_stored_records(self.broker.broker, call.names[0], query.partition)
-        return RecordsForm.of(list(islice(records, query.limit + 1)), query.limit)
+        return RecordsForm.of(records, query.limit)
 
     async def wait_for_records(self, call: Call) -> RecordsForm:
         """Waits for records."""

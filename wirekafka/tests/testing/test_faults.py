@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import socket
 import time
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from wirekafka.api.registry import all_apis
 from wirekafka.errors import ErrorCode
 from wirekafka.testing import ActiveFault, EmbeddedBroker
 from wirekafka.testing.error_responses import refusal_of
+from wirekafka.testing.faults import MOST_CLIENT_ID_LENGTH, MOST_HITS, FaultSpec, Hit
 from wirekafka.wire.codec import decode, encode
 from wirekafka.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 
@@ -321,7 +323,12 @@ def test_log_is_sound_after_faults(broker: EmbeddedBroker) -> None:
         ({"api": "Produce"}, "a fault has one of error, lose"),
         ({"error": "NONE", "lose": "reply"}, "a fault has one of error, lose"),
         ({"partition": 1, "error": "NONE"}, "partition is given without topic"),
-        ({"trickle_bytes_per_s": 0}, "at least 1"),
+        ({"trickle_bytes_per_s": 0}, "trickle_bytes_per_s=0 is not between 1 and"),
+        ({"trickle_bytes_per_s": math.nan}, "trickle_bytes_per_s=nan is not between"),
+        ({"trickle_bytes_per_s": 10**400}, "is not between 1 and 1e"),
+        ({"reply_delay_s": -1}, "reply_delay_s=-1 is not between 0 and"),
+        ({"reply_delay_s": math.nan}, "reply_delay_s=nan is not between 0 and"),
+        ({"delay_s": math.inf}, "delay_s=inf is not between 0 and"),
         ({"coordinator": "gone"}, "coordinator='gone' is none of moving, loading"),
         ({"api": "Produce", "stale_metadata": True}, "stale_metadata is a fault of Metadata, not of Produce"),
         ({"full_disk": True, "error": "NONE"}, "a fault has one of error, lose"),
@@ -330,6 +337,19 @@ def test_log_is_sound_after_faults(broker: EmbeddedBroker) -> None:
 def test_wrong_faults_are_refused(broker: EmbeddedBroker, fields: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=said), broker.fault(**fields):
         pass
+
+
+def test_fault_counts_all_hits_and_remembers_the_first() -> None:
+    fault = ActiveFault(FaultSpec(lose="reply", times=MOST_HITS + 1))
+    hits = [Hit(0, "Produce", 9, number, "c" * 30_000) for number in range(MOST_HITS + 2)]
+    assert [fault.takes(hit) for hit in hits] == [True] * (MOST_HITS + 1) + [False]
+    assert (len(fault.hits), fault.hit_count, fault.is_over) == (MOST_HITS, MOST_HITS + 1, True)
+    assert fault.hits[0].client_id == "c" * MOST_CLIENT_ID_LENGTH
+
+
+def test_fault_whose_test_stops_the_broker_ends_without_an_error() -> None:
+    with EmbeddedBroker() as stopped, stopped.fault(api="Produce", lose="reply"):
+        stopped.stop()
 
 
 def test_every_api_can_be_refused_in_every_version() -> None:

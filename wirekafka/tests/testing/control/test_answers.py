@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,10 @@ from wirekafka.server.http.messages import Request
 from wirekafka.server.running import open_broker
 from wirekafka.testing import AdvancingClock, AsyncEmbeddedBroker, FaultSpec, open_cluster, open_embedded
 from wirekafka.testing.control.answers import answer
-from wirekafka.testing.control.forms import MOST_RECORD_BYTES
+from wirekafka.testing.control.forms import MOST_RECORD_BYTES, RecordsForm
 from wirekafka.testing.control.routes import Control
 from wirekafka.testing.local_client import LocalClient
+from wirekafka.testing.stored_records import StoredRecord
 from wirekafka.tests.log.logs import batch
 from wirekafka.tests.server.frames import request
 
@@ -91,7 +93,7 @@ def test_fault_tells_its_hits_until_it_is_ended() -> None:
             await stream.send_all(request(18, 0, 77))
             assert await stream.receive_some(100) == b""
         found = await stage.get(f"/faults/{fault['id']}")
-        assert (found["is_over"], [each["correlation_id"] for each in found["hits"]]) == (True, [77])
+        assert (found["is_over"], found["hit_count"], [each["correlation_id"] for each in found["hits"]]) == (True, 1, [77])
         assert await stage.get("/faults") == [found]
         assert await stage.ask("DELETE", f"/faults/{fault['id']}") == (200, found)
         assert await stage.get("/faults") == []
@@ -282,6 +284,14 @@ def test_records_that_are_too_large_together_are_not_shown() -> None:
         assert (len(found["records"]), found["is_complete"]) == (1, False)
 
     run(act)
+
+
+def test_records_are_read_no_further_than_they_are_shown() -> None:
+    record = StoredRecord(0, 0, 0, None, b"", (("h", b"x" * MOST_RECORD_BYTES),), -1, -1, -1, 0, False, True, None)
+    endless = repeat(record)
+    assert RecordsForm.of(endless, 10) == RecordsForm([], is_complete=False)
+    small = replace(record, headers=())
+    assert len(RecordsForm.of(repeat(small), 10).records) == 10
 
 
 def test_topic_that_is_refused_names_the_error_of_kafka() -> None:
