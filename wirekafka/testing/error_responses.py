@@ -6,6 +6,8 @@ refuses it. A request can be split by topic and partition: one part is refused, 
 become one.
 
 Rules of this file: pure.
+
+Source: org.apache.kafka.common.requests, getErrorResponse of each request, and FetchResponse.partitionResponse.
 """
 
 from __future__ import annotations
@@ -20,6 +22,25 @@ _SAME = ({"name", "topic", "topic_name", "group_id", "key", "resource_name"}, {"
 """The names that a field of the same meaning has in requests and responses."""
 _NAMES, _INDEXES = _SAME
 _CODES = ("error_code", "partition_error_code")
+_UNKNOWN = frozenset(
+    {
+        "base_offset",
+        "committed_offset",
+        "end_offset",
+        "high_watermark",
+        "leader_epoch",
+        "log_start_offset",
+        "low_watermark",
+        "node_id",
+        "num_partitions",
+        "offset",
+        "port",
+        "producer_epoch",
+        "replication_factor",
+        "timestamp",
+    }
+)
+"""The fields that are -1 beside an error code. A request may have fields with these names, in which the client says its own."""
 _KEYS = (*sorted(_NAMES), "topic_id")
 
 Matches = Callable[[Any, int | None], bool]
@@ -45,6 +66,8 @@ def _refuse(request: Any, response: Any, code: int, version: int, is_flexible: b
         if name in fields:
             setattr(response, name, code)
             can_say = True
+    for name in _UNKNOWN & fields.keys():
+        setattr(response, name, -1)
     if "records" in fields:
         # As in Apache Kafka. librdkafka takes null records for a broken response.
         response.records = b""

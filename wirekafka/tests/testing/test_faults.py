@@ -12,6 +12,8 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from wirekafka.api.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from wirekafka.api.produce.messages import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from wirekafka.api.registry import all_apis
 from wirekafka.errors import ErrorCode
 from wirekafka.testing import ActiveFault, EmbeddedBroker
@@ -350,6 +352,25 @@ def test_fault_counts_all_hits_and_remembers_the_first() -> None:
 def test_fault_whose_test_stops_the_broker_ends_without_an_error() -> None:
     with EmbeddedBroker() as stopped, stopped.fault(api="Produce", lose="reply"):
         stopped.stop()
+
+
+def refused(request: Any, response: Any, version: int, *, is_flexible: bool = False) -> Any:
+    return refusal_of(request, response, ErrorCode.UNKNOWN_SERVER_ERROR, version, is_flexible=is_flexible)
+
+
+def test_error_of_a_partition_has_no_offset() -> None:
+    asked = FetchRequest(topics=[FetchTopic(topic="orders", partitions=[FetchPartition(partition=1, log_start_offset=5)])])
+    [partition] = refused(asked, FetchResponse, 11).responses[0].partitions
+    assert (partition.partition_index, partition.high_watermark, partition.log_start_offset) == (1, -1, -1)
+    topic = TopicProduceData(name="orders", partition_data=[PartitionProduceData(index=1)])
+    [produced] = refused(ProduceRequest(topic_data=[topic]), ProduceResponse, 7).responses[0].partition_responses
+    assert (produced.index, produced.base_offset) == (1, -1)
+
+
+def test_error_of_a_coordinator_has_no_node() -> None:
+    asked = FindCoordinatorRequest(coordinator_keys=["readers"])
+    [found] = refused(asked, FindCoordinatorResponse, 4, is_flexible=True).coordinators
+    assert (found.key, found.node_id, found.port) == ("readers", -1, -1)
 
 
 def test_every_api_can_be_refused_in_every_version() -> None:
