@@ -118,7 +118,8 @@ class _Later(ModuleType):
 @click.option(
     "--temporary",
     is_flag=True,
-    help="For tests: keep the data in a temporary directory, and remove it at the end; overrides log.dirs.",
+    help="For tests: keep the data in memory, or in a temporary directory if there is less than 1 GiB of memory for it, and "
+    "remove it at the end; overrides log.dirs.",
 )
 @click.option(
     "--log-level",

@@ -11,7 +11,8 @@
     remembering_storage   a disk that can build every state that a crash may leave
     memory_log            the log of a partition, in memory
 
-Each part passes the same tests as the real part (`wirekafka/tests/testing`). Nothing here needs pytest.
+Each part passes the same tests as the real part (`wirekafka/tests/testing`). Only `pytest_plugin` needs
+pytest, and only `WirekafkaContainer` needs testcontainers.
 """
 
 from __future__ import annotations

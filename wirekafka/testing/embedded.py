@@ -194,6 +194,8 @@ class EmbeddedBroker:
     def fork(self) -> EmbeddedBroker:
         """Starts another broker with a copy of all data, on another port. The caller stops it, or uses it in a with-block.
 
+        The fork has no faults, and a time of its own, which begins at that of the machine.
+
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR.
             OSError: the copy cannot be made.

@@ -103,7 +103,8 @@ EFFECTS = ("error", "lose", "disconnect", "trickle_bytes_per_s", "throttle_ms", 
 
 @dataclass(frozen=True, slots=True)
 class FaultSpec:
-    """Which requests are hit, and what happens to them. Exactly one of the effects is given; `delay_s` may be added to any.
+    """Which requests are hit, and what happens to them. One of the effects is given at most; `delay_s`
+    and `reply_delay_s` may be given beside it, or alone.
 
     Attributes:
         api: the name of the API; None for every API.
