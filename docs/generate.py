@@ -14,6 +14,7 @@ import textwrap
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -185,7 +186,7 @@ def control_page() -> str:
     return re.sub(rf"{BEGIN_ROUTES}.*?{END_ROUTES}", lambda _: f"{BEGIN_ROUTES}\n{table}\n{END_ROUTES}", text, flags=re.DOTALL)
 
 
-def _taken_by(route: Route) -> str:
+def _taken_by(route: Route[Any]) -> str:
     """Returns the fields of the body or the parameters of a request."""
     if route.body is FaultSpec:
         return "a fault"

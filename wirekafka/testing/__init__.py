@@ -5,6 +5,7 @@
     EmbeddedCluster       several brokers and a ZooKeeper in a thread of your program
     open_cluster          the same inside a trio program
     open_control          the control port of a broker, for tests in other languages
+    open_cluster_control  the control port of a cluster
     WirekafkaContainer    a broker in a container, for testcontainers
     data_plane            a broker without sockets; requests and responses pass the codec
     faulty_storage        a disk that crashes, tears a write, fills up or fails where a test says so
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from wirekafka.testing.async_broker import AsyncEmbeddedBroker, Snapshot, open_embedded
     from wirekafka.testing.cluster import open_cluster
     from wirekafka.testing.containers import WirekafkaContainer
-    from wirekafka.testing.control.port import open_control
+    from wirekafka.testing.control.port import open_cluster_control, open_control
     from wirekafka.testing.embedded import EmbeddedBroker
     from wirekafka.testing.embedded_cluster import EmbeddedCluster
     from wirekafka.testing.faults import ActiveFault, FaultSpec
@@ -45,6 +46,7 @@ _HOMES = {
     "StoredRecord": "stored_records",
     "WirekafkaContainer": "containers",
     "open_cluster": "cluster",
+    "open_cluster_control": "control.port",
     "open_control": "control.port",
     "open_embedded": "async_broker",
 }
@@ -62,6 +64,7 @@ __all__ = [
     "StoredRecord",
     "WirekafkaContainer",
     "open_cluster",
+    "open_cluster_control",
     "open_control",
     "open_embedded",
 ]

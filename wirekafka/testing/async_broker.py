@@ -43,6 +43,9 @@ MOST_PARTITIONS = (1 << 31) - 1
 """The greatest number of the field in a request."""
 
 POLL_SECONDS = 0.005
+DEFAULT_REPLICAS = -1
+"""In CreateTopics: as `default.replication.factor` (KIP-464)."""
+
 TIMEOUT_SECONDS = 10.0
 LOOKS_SHARE = 4
 """A wait sleeps this many times as long as its last look took."""
@@ -254,7 +257,7 @@ class AsyncEmbeddedBroker:
     # Topics and records
 
     async def create_topic(self, name: str, partitions: int = 1, **settings: object) -> None:
-        """Creates a topic.
+        """Creates a topic. In a cluster it has `default.replication.factor` replicas.
 
         Args:
             settings: the settings of the topic, with `_` for each dot.
@@ -266,7 +269,8 @@ class AsyncEmbeddedBroker:
         if not -MOST_PARTITIONS <= partitions <= MOST_PARTITIONS:
             raise ValueError(f"partitions={partitions} is not between 1 and {MOST_PARTITIONS}")
         configs = [CreatableTopicConfig(name=key, value=value) for key, value in kafka_settings(settings).items()]
-        topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=1, configs=configs)
+        replicas = DEFAULT_REPLICAS if self.broker.config.is_member else 1
+        topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=replicas, configs=configs)
         [result] = (await LocalClient(self.broker).ask(CreateTopicsRequest(topics=[topic]), 7)).topics
         if result.error_code:
             raise KafkaError(ErrorCode(result.error_code), result.error_message or "")

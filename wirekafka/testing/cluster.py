@@ -20,6 +20,8 @@ import trio
 
 from wirekafka.config import BrokerConfig
 from wirekafka.server.running import RunningBroker, open_broker
+from wirekafka.testing.async_broker import AsyncEmbeddedBroker
+from wirekafka.testing.fillable_storage import FillableStorage
 from wirekafka.zookeeper.layout import paths
 from wirekafka.zookeeper.model.server import ModelServer
 from wirekafka.zookeeper.server import serve_model
@@ -70,12 +72,28 @@ class TestCluster:
         self._settings = settings
         self._nursery = nursery
         self._lives: dict[int, _Life] = {}
+        self._embedded: dict[int, AsyncEmbeddedBroker] = {}
         self._listeners: dict[int, str] = {}
 
     @property
     def bootstrap(self) -> str:
         """The addresses of the brokers that run, as in `bootstrap.servers`."""
         return ",".join(str(running.addresses[0]) for _, running in sorted(self.brokers.items()))
+
+    @property
+    def broker_ids(self) -> list[int]:
+        """The ids of the brokers that were started, whether or not they run."""
+        return sorted(self._lives)
+
+    def embedded(self, broker_id: int) -> AsyncEmbeddedBroker:
+        """Returns a broker that runs, for faults at it and to look at what it has. Its faults end when it stops.
+
+        Raises:
+            KeyError: there is no such broker, or it does not run.
+        """
+        if broker_id not in self._embedded:
+            self._embedded[broker_id] = AsyncEmbeddedBroker.around(self.brokers[broker_id], None)
+        return self._embedded[broker_id]
 
     def config_of(self, broker_id: int) -> BrokerConfig:
         """Returns the settings of a broker. A broker that was started before keeps its port."""
@@ -118,7 +136,7 @@ class TestCluster:
         life = self._lives[broker_id] = _Life()
         try:
             with life.scope:
-                async with open_broker(self.config_of(broker_id)) as running:
+                async with open_broker(self.config_of(broker_id), storage=FillableStorage()) as running:
                     self.brokers[broker_id] = running
                     self._listeners[broker_id] = f"PLAINTEXT://{running.addresses[0]}"
                     task_status.started(running)
@@ -126,6 +144,7 @@ class TestCluster:
                         await trio.sleep_forever()
                     finally:
                         del self.brokers[broker_id]
+                        self._embedded.pop(broker_id, None)
         finally:
             life.has_ended.set()
 

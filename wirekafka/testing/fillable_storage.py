@@ -53,5 +53,5 @@ def disk_of(broker: Broker) -> FillableStorage:
     """
     storage = broker.logs.storage
     if not isinstance(storage, FillableStorage):
-        raise ValueError("full_disk needs a broker that was started for tests: EmbeddedBroker, or serve --control-port")
+        raise ValueError("full_disk needs a broker for tests: EmbeddedBroker, EmbeddedCluster, or serve --control-port")
     return storage

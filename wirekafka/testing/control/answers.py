@@ -23,19 +23,24 @@ from wirekafka.testing.async_broker import DataIsKeptError
 from wirekafka.testing.control import openapi
 from wirekafka.testing.control.form_reader import read_json, read_parameters
 from wirekafka.testing.control.forms import HealthReport, Problem
-from wirekafka.testing.control.routes import ROUTES, Call, ConflictError, Control, NotFoundError, Route
+from wirekafka.testing.control.routes import C, Call, ConflictError, NotFoundError, Route
 
 LOCAL_NAMES = ("localhost", "127.0.0.1", "[::1]")
 
 
-async def answer(control: Control, request: Request) -> Response:
-    """Answers a request."""
+async def answer(control: C, routes: tuple[Route[C], ...], request: Request) -> Response:
+    """Answers a request.
+
+    Args:
+        control: what the port controls.
+        routes: the requests that it serves.
+    """
     problem = _foreign(request)
     if problem is not None:
         return _problem(403, problem)
     if request.path == openapi.PATH and request.method in ("GET", "HEAD"):
-        return Response.of_json(200, openapi.document())
-    matching = [(route, names) for route in ROUTES if (names := route.match(request.segments)) is not None]
+        return Response.of_json(200, openapi.document(routes))
+    matching = [(route, names) for route in routes if (names := route.match(request.segments)) is not None]
     method = "GET" if request.method == "HEAD" else request.method
     found = [(route, names) for route, names in matching if route.method == method]
     if not found:
@@ -68,7 +73,7 @@ class _MediaTypeError(Exception):
     """The body is not declared as JSON."""
 
 
-def _form(route: Route, request: Request) -> Any:
+def _form(route: Route[C], request: Request) -> Any:
     """Returns what a request holds.
 
     Raises:
@@ -92,7 +97,7 @@ def _json(body: bytes) -> Any:
         raise ValueError("the body is not JSON") from None
 
 
-async def _result(control: Control, route: Route, call: Call) -> Any:
+async def _result(control: C, route: Route[C], call: Call) -> Any:
     """Returns the result.
 
     Raises:

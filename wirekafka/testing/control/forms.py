@@ -190,6 +190,34 @@ class BrokerForm:
 
 
 @dataclass(frozen=True, slots=True)
+class NodeForm:
+    """A broker of a cluster.
+
+    Attributes:
+        id: as in Metadata.
+        is_running: it was started and not stopped.
+        bootstrap: its address; null if it does not run.
+    """
+
+    id: int
+    is_running: bool
+    bootstrap: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterForm:
+    """A cluster.
+
+    Attributes:
+        bootstrap: the addresses of the brokers that run, as in `bootstrap.servers`.
+        brokers: by id.
+    """
+
+    bootstrap: str
+    brokers: list[NodeForm]
+
+
+@dataclass(frozen=True, slots=True)
 class FaultForm:
     """A fault that was ordered.
 

@@ -1,4 +1,4 @@
-"""The OpenAPI document of the control port, made from the table of its routes."""
+"""The OpenAPI document of the control port, made from the tables of routes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from wirekafka import __version__
 from wirekafka.testing.control.form_reader import component_of, forms_in, parameters_of, schema_of
 from wirekafka.testing.control.forms import HealthReport, Problem
-from wirekafka.testing.control.routes import ROUTES, Route
+from wirekafka.testing.control.routes import Route
 
 PATH = "/openapi.json"
 _NAME = re.compile(r"\{(\w+)\}")
@@ -22,14 +22,14 @@ _PROBLEMS = {
 
 
 @cache
-def document() -> dict[str, Any]:
-    """Returns the document.
+def document(routes: tuple[Route[Any], ...]) -> dict[str, Any]:
+    """Returns the document of a port that serves these requests.
 
     Source: OpenAPI Specification 3.1.0.
     """
     paths: dict[str, dict[str, Any]] = {}
     forms: set[type[Any]] = {Problem}
-    for route in ROUTES:
+    for route in routes:
         paths.setdefault(route.path, {})[route.method.lower()] = _operation(route)
         for hint in (route.gives, route.body):
             forms |= set() if hint is None else forms_in(hint)
@@ -38,14 +38,14 @@ def document() -> dict[str, Any]:
         "info": {
             "title": "wirekafka control port",
             "version": __version__,
-            "description": "Faults, time, copies and inspection of a broker, for tests.",
+            "description": "Faults, time, copies and inspection of brokers, for tests.",
         },
         "paths": paths,
         "components": {"schemas": {form.__name__: component_of(form) for form in sorted(forms, key=lambda form: form.__name__)}},
     }
 
 
-def _operation(route: Route) -> dict[str, Any]:
+def _operation(route: Route[Any]) -> dict[str, Any]:
     named = [{"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in _NAME.findall(route.path)]
     responses = {str(route.status): _response("The answer", route.gives)}
     responses |= {status: _response(text, Problem) for status, text in _PROBLEMS.items()}

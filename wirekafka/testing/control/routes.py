@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import trio
 
@@ -48,6 +48,9 @@ MOST_RECORDS = 10_000
 """A request reads no more from a log, which it would hold the loop for."""
 
 MOST_WAIT_SECONDS = 600.0
+
+C = TypeVar("C")
+"""What a port controls: `Control`, or `ClusterControl`."""
 
 OpenPort = Callable[[AsyncEmbeddedBroker], AbstractAsyncContextManager[str]]
 """Opens the control port of a fork: an async context with its URL."""
@@ -335,13 +338,13 @@ def _timeout(seconds: float) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
+class Route(Generic[C]):
     """One kind of request.
 
     Attributes:
         method, path: of the request; parts of the path in braces are names.
         summary: what it does, for the documentation.
-        handle: the method of `Control`.
+        handle: the method of what the port controls.
         gives: the type of the response.
         body, query: the form that the request holds in its body or in its URL.
         status: of the response.
@@ -351,7 +354,7 @@ class Route:
     method: str
     path: str
     summary: str
-    handle: Callable[[Control, Call], Awaitable[Any]]
+    handle: Callable[[C, Call], Awaitable[Any]]
     gives: Any
     body: type[Any] | None = None
     query: type[Any] | None = None
@@ -369,7 +372,7 @@ class Route:
         return tuple(segment for part, segment in pairs if part.startswith("{"))
 
 
-ROUTES = (
+ROUTES: tuple[Route[Control], ...] = (
     Route("GET", "/health", "Whether clients can use the broker: 200 or 503", Control.health, HealthReport),
     Route("GET", "/health/live", "Whether the broker's loop turns", Control.live, Liveness),
     Route("GET", "/version", "The release of wirekafka", Control.version, Version),

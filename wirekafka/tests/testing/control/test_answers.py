@@ -20,7 +20,7 @@ from wirekafka.server.running import open_broker
 from wirekafka.testing import AdvancingClock, AsyncEmbeddedBroker, FaultSpec, open_cluster, open_embedded
 from wirekafka.testing.control.answers import answer
 from wirekafka.testing.control.forms import MOST_RECORD_BYTES, RecordsForm
-from wirekafka.testing.control.routes import Control
+from wirekafka.testing.control.routes import ROUTES, Control
 from wirekafka.testing.local_client import LocalClient
 from wirekafka.testing.stored_records import StoredRecord
 from wirekafka.tests.log.logs import batch
@@ -40,7 +40,7 @@ class Stage:
         """Returns the status and the JSON of the response."""
         sent = b"" if body is None else json.dumps(body).encode()
         given = {"headers": HEADERS, "body": sent} | more
-        response = await answer(self.control, Request(method, target, **given))
+        response = await answer(self.control, ROUTES, Request(method, target, **given))
         return response.status, json.loads(response.body)
 
     async def get(self, target: str) -> Any:
@@ -175,7 +175,7 @@ def test_fault_that_cannot_be_ordered_is_refused_with_its_field(fault: object, p
 def test_body_that_is_no_json_is_refused(body: bytes) -> None:
     async def act(stage: Stage) -> None:
         assert (await stage.ask("POST", "/faults", body=None, headers=HEADERS))[0] == 400
-        response = await answer(stage.control, Request("POST", "/faults", HEADERS, body))
+        response = await answer(stage.control, ROUTES, Request("POST", "/faults", HEADERS, body))
         assert response.status == 400
 
     run(act)
