@@ -137,8 +137,8 @@ class Loader:
         if self._has_lost_start(segments):
             self._begin_anew(segments)
             return self.load()
-        epochs = self._read_epochs()
-        stored_epochs = epochs.entries
+        stored_epochs = self._read_epochs()
+        epochs = LeaderEpochs() if stored_epochs is None else LeaderEpochs(stored_epochs.entries)
         recovered_from = self._first_to_recover(segments, files)
         for number in range(recovered_from):
             if not self._check_indexes(segments, number, files):
@@ -168,8 +168,9 @@ class Loader:
         self._tidy_snapshots(segments, files, log_end_offset)
         epochs.truncate_end(log_end_offset)
         epochs.truncate_start(log_start_offset)
-        if epochs.entries != stored_epochs:
-            # Epochs that come from the batches are stored now: the next recovery may begin after these batches.
+        if stored_epochs is None or epochs.entries != stored_epochs.entries:
+            # Epochs that come from the batches are stored now: the next recovery may begin after these batches. A file that a
+            # power loss has torn is written again, because Apache Kafka does not open a log with such a file.
             self.folder.write_file(EPOCHS_FILE, epochs.write())
         high_watermark = log_end_offset
         if self.high_watermark is not None:
@@ -557,7 +558,8 @@ class Loader:
             if offset not in bases and offset != kept:
                 self.folder.remove(file_name(offset, SNAPSHOT_SUFFIX))
 
-    def _read_epochs(self) -> LeaderEpochs:
+    def _read_epochs(self) -> LeaderEpochs | None:
+        """Returns the leader epochs in the folder, none if it has no file of them; None if the file is torn."""
         data = self.folder.read_file(EPOCHS_FILE)
         if data is None:
             return LeaderEpochs()
@@ -565,7 +567,7 @@ class Loader:
             return LeaderEpochs.read(data)
         except MalformedFileError as error:
             log.warning("Ignored the leader epochs of a partition", partition=self.name, reason=str(error))
-            return LeaderEpochs()
+            return None
 
     def _epochs_in(self, segments: list[Segment]) -> LeaderEpochs | None:
         """Returns the leader epochs of the batches in segments; None if a segment is damaged.

@@ -86,6 +86,8 @@ class BrokerLogs:
         self.on_offline: list[Callable[[list[Log]], object]] = []
         """Is never called: a broker without its disk ends."""
         self._to_flush: dict[TopicPartition, None] = {}
+        self._is_stale = False
+        """Whether the checkpoints may name a deleted log."""
         self._services = LogContext(
             pool=self._pool,
             now_ms=clock_ms,
@@ -127,6 +129,10 @@ class BrokerLogs:
         """
         folder = self._folder(str(topic_partition))
         try:
+            if self._is_stale:
+                # A new log must not get the offsets of a deleted one, as in `log.manager.LogManager`.
+                self.store_offsets()
+                self._is_stale = False
             loaded = self._create(folder, topic_id)
         except OSError as error:
             folder.delete()
@@ -147,6 +153,7 @@ class BrokerLogs:
     def delete(self, topic_partition: TopicPartition) -> None:
         """Deletes a log for good: no loss of power brings its files back."""
         gone = self._logs.pop(topic_partition)
+        self._is_stale = True
         gone.reader.close()
         path = gone.reader.folder.path
         for name in self._disk.files(path):

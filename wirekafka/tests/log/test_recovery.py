@@ -246,6 +246,17 @@ def test_checkpoint_of_epochs_that_a_power_loss_has_torn_is_not_trusted(tmp_path
     assert log.reader.epochs.entries == ((0, 0), (1, 15), (2, 30))
 
 
+@pytest.mark.parametrize("torn", [b"0\n", b"0\n1\n", b"0\n1\n0 3"])
+def test_torn_epochs_of_a_log_without_records_are_written_again(tmp_path: Path, torn: bytes) -> None:
+    World().open_log(tmp_path, SMALL).reader.close()
+    (tmp_path / "leader-epoch-checkpoint").write_bytes(torn)
+
+    log = World().open_log(tmp_path, SMALL, has_lost_power=True)
+
+    assert log.reader.epochs.entries == ()
+    assert (tmp_path / "leader-epoch-checkpoint").read_bytes() == b"0\n0\n"
+
+
 def test_message_sets_of_old_brokers_are_kept_and_found(tmp_path: Path) -> None:
     def message(offset: int, magic: int, value: bytes) -> bytes:
         timestamp = struct.pack(">q", NOW_MS + offset) if magic else b""
