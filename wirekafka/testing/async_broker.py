@@ -52,6 +52,9 @@ LOOKS_SHARE = 4
 
 OWN_PORT = {"listeners": "PLAINTEXT://127.0.0.1:0"}
 
+OF_ONE_BROKER = ("advertised.listeners", "wirekafka.metrics.listener")
+"""Addresses that a fork does not take over: its clients would reach the other broker, whose metrics have the port."""
+
 SETTINGS = OWN_PORT | {"group.initial.rebalance.delay.ms": "0"}
 """The settings that differ from those of a broker that `wirekafka serve` starts."""
 
@@ -248,7 +251,7 @@ class AsyncEmbeddedBroker:
         copied = await self.snapshot() if snapshot is None else snapshot
         try:
             storage = "memory" if self._root.startswith(f"{MEMORY}/") else "disk"
-            async with open_embedded(storage=storage, data=copied, published=None, **(self.settings | OWN_PORT)) as made:
+            async with open_embedded(storage=storage, data=copied, published=None, **settings_of_fork(self.settings)) as made:
                 yield made
         finally:
             if snapshot is None:
@@ -511,6 +514,11 @@ def has_memory(least_bytes: int = 0) -> bool:
 def kafka_settings(settings: Mapping[str, object]) -> dict[str, str]:
     """Returns settings with Kafka's names and texts: `log_retention_ms=5` is `log.retention.ms` with the text "5"."""
     return {name.replace("_", "."): _text(value) for name, value in settings.items()}
+
+
+def settings_of_fork(settings: Mapping[str, object]) -> dict[str, str]:
+    """Returns the settings of a fork of a broker with these settings: its own port, and no address of that broker."""
+    return {name: text for name, text in kafka_settings(settings).items() if name not in OF_ONE_BROKER} | OWN_PORT
 
 
 def _text(value: object) -> str:

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 from wirekafka.broker import Broker
 from wirekafka.testing.advancing_clock import AdvancingClock
-from wirekafka.testing.async_broker import OWN_PORT, TIMEOUT_SECONDS, AsyncEmbeddedBroker, Snapshot, open_embedded
+from wirekafka.testing.async_broker import TIMEOUT_SECONDS, AsyncEmbeddedBroker, Snapshot, open_embedded, settings_of_fork
 from wirekafka.testing.faults import ActiveFault, FaultSpec
 from wirekafka.testing.groups import GroupView
 from wirekafka.testing.library_log import use_logging
@@ -203,7 +203,7 @@ class EmbeddedBroker:
         snapshot = self.snapshot()
         try:
             port = None if self._control_port is None else 0
-            settings = self._settings | OWN_PORT
+            settings = settings_of_fork(self._settings)
             made = EmbeddedBroker(storage=self._storage, data=snapshot, release=None, control_port=port, **settings)
             made.start()
         finally:

@@ -15,6 +15,7 @@ from wirekafka.config import ConfigError
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.server.listener import ListenError
 from wirekafka.testing import EmbeddedBroker
+from wirekafka.testing.async_broker import OF_ONE_BROKER
 
 QUICK = {"session.timeout.ms": 6_000, "heartbeat.interval.ms": 200}
 
@@ -255,6 +256,14 @@ def test_port_that_another_broker_has_is_refused_and_a_fork_has_its_own(broker: 
         port = free.getsockname()[1]
     with EmbeddedBroker(listeners=f"PLAINTEXT://127.0.0.1:{port}") as fixed, fixed.fork() as fork:
         assert fixed.bootstrap == f"127.0.0.1:{port}" != fork.bootstrap
+
+
+def test_clients_of_a_fork_do_not_reach_the_broker_that_was_forked() -> None:
+    made = EmbeddedBroker(advertised_listeners="PLAINTEXT://localhost:1", wirekafka_metrics_listener="127.0.0.1:0")
+    with made as broker, broker.fork() as fork:
+        produce(fork, "orders", b"in the fork")
+        assert values_of(fork, "orders") == [b"in the fork"]
+        assert [fork.on_loop(lambda parts, name=name: parts.config.get(name)) for name in OF_ONE_BROKER] == [None, None]
 
 
 def test_errors_of_topics_and_of_a_broker_that_does_not_run_are_clear(broker: EmbeddedBroker) -> None:
