@@ -59,8 +59,8 @@ class Restarts:
     def note(self, context: ControllerContext, name: TopicPartition, mzxid: int) -> None:
         """Notes the restarts of a partition whose state is in the context.
 
-        A state may be decided before a restart and written after it. The controller that has written it knows by the broker
-        epochs.
+        A broker epoch above `mzxid` shows a restart after the last change. A controller may also decide a state before a restart
+        and write it after the restart. The same controller then finds an epoch that differs from the settled one.
 
         Args:
             mzxid: the transaction that wrote the state. A broker epoch is the transaction that registered the broker.

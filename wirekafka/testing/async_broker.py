@@ -58,6 +58,8 @@ OF_ONE_BROKER = ("advertised.listeners", "wirekafka.metrics.listener")
 SETTINGS = OWN_PORT | {"group.initial.rebalance.delay.ms": "0"}
 """The settings that differ from those of a broker that `wirekafka serve` starts."""
 
+DIRECTORIES = ("log.dirs", "log.dir")
+"""The settings that name data directories, of which a broker for a test has none."""
 
 KEPT = "this broker keeps its data: only a broker with temporary data can be emptied and copied (wirekafka serve --temporary)"
 
@@ -463,16 +465,17 @@ async def open_embedded(
         settings: the settings of a broker, with `_` for each dot.
 
     Raises:
-        ValueError: there is no such storage here.
+        ValueError: there is no such storage here, or a setting names a data directory.
         ConfigError, KafkaError, ListenError, OSError: as `open_broker`.
 
     Cancellation: the broker is closed, and its data removed.
     """
     failure: BaseException | None = None
+    given = SETTINGS | kafka_settings(settings)
+    _refuse_directories(given)
     root = make_root(storage)
     found = trio.lowlevel.current_clock()
     clock = found if isinstance(found, AdvancingClock) else None
-    given = SETTINGS | kafka_settings(settings)
     try:
         async with trio.open_nursery() as nursery:
             broker = AsyncEmbeddedBroker(given, root, Generations(given, clock, nursery, published), clock)
@@ -491,6 +494,12 @@ async def open_embedded(
         shutil.rmtree(root, ignore_errors=True)
     if failure is not None:
         raise failure
+
+
+def _refuse_directories(settings: Mapping[str, str]) -> None:
+    for name in DIRECTORIES:
+        if name in settings:
+            raise ValueError(f"{name} cannot be set: the data is in a temporary directory, whose name is in `path`")
 
 
 def make_root(storage: str) -> str:

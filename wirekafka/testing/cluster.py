@@ -115,7 +115,13 @@ class TestCluster:
         return await self._nursery.start(self._run, broker_id)  # type: ignore[no-any-return]
 
     async def stop(self, broker_id: int) -> None:
-        """Stops a broker in order, and waits for its end."""
+        """Stops a broker in order, and waits for its end.
+
+        Raises:
+            KeyError: no broker with this id was started.
+        """
+        if broker_id not in self._lives:
+            raise KeyError(f"there is no broker {broker_id}; these run: {sorted(self.brokers)}")
         life = self._lives[broker_id]
         life.scope.cancel()
         await life.has_ended.wait()
@@ -129,7 +135,7 @@ class TestCluster:
         chroot = self.connect[self.connect.index("/") :]
         registered = self.zookeeper.tree.find(chroot + paths.broker(broker_id))
         if registered is None:
-            raise KeyError(broker_id)
+            raise KeyError(f"broker {broker_id} is not registered; these run: {sorted(self.brokers)}")
         self.zookeeper.expire_session(registered.ephemeral_owner)
 
     async def _run(self, broker_id: int, task_status: trio.TaskStatus[RunningBroker]) -> None:

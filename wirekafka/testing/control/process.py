@@ -11,7 +11,7 @@ import trio
 
 from wirekafka.server.running import RunningBroker, open_broker
 from wirekafka.testing.advancing_clock import AdvancingClock
-from wirekafka.testing.async_broker import AsyncEmbeddedBroker, has_memory, open_embedded
+from wirekafka.testing.async_broker import DIRECTORIES, AsyncEmbeddedBroker, has_memory, open_embedded
 from wirekafka.testing.fillable_storage import FillableStorage
 
 if TYPE_CHECKING:
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 LEAST_MEMORY_BYTES = 1 << 30
 """With less, as in a container, where 64 MiB are usual, temporary data is on the disk."""
-
-DIRECTORIES = ("log.dirs", "log.dir")
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ import math
 import socket
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -277,3 +278,10 @@ def test_errors_of_topics_and_of_a_broker_that_does_not_run_are_clear(broker: Em
     with pytest.raises(ValueError, match="the broker does not run"):
         stopped.records("orders")
     stopped.stop()
+
+
+@pytest.mark.parametrize("name", ["log_dirs", "log_dir"])
+def test_a_data_directory_is_refused(name: str) -> None:
+    settings: dict[str, Any] = {name: "/data"}
+    with pytest.raises(ValueError, match="cannot be set: the data is in a temporary directory"):
+        EmbeddedBroker(**settings).start()
