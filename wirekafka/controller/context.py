@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from wirekafka.names import TopicPartition
+from wirekafka.wire.messages.stop_replica import StopReplicaPartitionState
 from wirekafka.zookeeper.layout.membership import BrokerRegistration
 from wirekafka.zookeeper.layout.topics import PartitionState, ReplicaAssignment
 
@@ -78,6 +79,8 @@ class ControllerContext:
         untold_waits: for each topic whose deletion waits, and whose waiting is not logged yet, the reason.
         stopping_replicas: for each topic that is being deleted, the replicas whose broker was told to delete the log, and has not
             answered: each a partition and a broker id.
+        deletion_orders: for each topic that is being deleted, the newest order to delete the log of each replica. Only the answer
+            to this order counts: StopReplica has no topic ids, and an earlier order may be about a former topic of the same name.
         deleted_replicas: for each topic that is being deleted, the replicas that are deleted.
         reassigning: the partitions with a reassignment in progress.
     """
@@ -95,6 +98,7 @@ class ControllerContext:
     ineligible: set[str] = field(default_factory=set)
     untold_waits: dict[str, str] = field(default_factory=dict)
     stopping_replicas: dict[str, set[tuple[int, int]]] = field(default_factory=dict)
+    deletion_orders: dict[str, dict[tuple[int, int], StopReplicaPartitionState]] = field(default_factory=dict)
     deleted_replicas: dict[str, set[tuple[int, int]]] = field(default_factory=dict)
     reassigning: dict[TopicPartition, None] = field(default_factory=dict)
 
@@ -144,6 +148,7 @@ class ControllerContext:
         self.deleting.pop(name, None)
         self.ineligible.discard(name)
         self.stopping_replicas.pop(name, None)
+        self.deletion_orders.pop(name, None)
         self.deleted_replicas.pop(name, None)
 
     def assignment(self, name: TopicPartition) -> ReplicaAssignment | None:

@@ -23,7 +23,7 @@ from wirekafka.controller.partition_states import read_states
 from wirekafka.controller.reassignment import look_at_reassignments
 from wirekafka.controller.replica_states import Replica
 from wirekafka.controller.requested_elections import look_at_elections
-from wirekafka.controller.requests import EPOCH_DURING_DELETE, SLICE, RequestBatch
+from wirekafka.controller.requests import SLICE, RequestBatch
 from wirekafka.controller.scripts import PAUSE, Script, in_slices
 from wirekafka.controller.topics import look_at_partitions, look_at_topics
 from wirekafka.controller.writes import checked, raise_if_deposed, watch_children
@@ -180,21 +180,25 @@ def _take_stop_replica(
 ) -> Script[None]:
     """Passes the answers about topics that are deleted on. Other replicas that were stopped may be told to be deleted later.
 
+    Only the answer to the newest order for a replica counts. An earlier order may have deleted the log of a former topic of the
+    same name, before the broker created the log of the present topic.
+
     Source: kafka.controller.AbstractControllerBrokerRequestBatch.sendStopReplicaRequests (isPartitionDeleted).
     """
     if not _is_current(context, broker):
         return
-    deleted = {*(yield from in_slices(_deleted_by(request)))}
+    deleted = {*(yield from in_slices(_deleted_by(context, broker.broker_id, request)))}
     if deleted:
         errors = (each for each in response.partition_errors if (each.topic_name, each.partition_index) in deleted)
         of_deletions = StopReplicaResponse(error_code=response.error_code, partition_errors=(yield from in_slices(errors)))
         yield from deletion.note_stopped(context, batch, broker.broker_id, of_deletions)
 
 
-def _deleted_by(request: StopReplicaRequest) -> Iterator[tuple[str, int]]:
+def _deleted_by(context: ControllerContext, broker_id: int, request: StopReplicaRequest) -> Iterator[tuple[str, int]]:
     for topic in request.topic_states:
+        newest = context.deletion_orders.get(topic.topic_name, {})
         for each in topic.partition_states:
-            if each.delete_partition and each.leader_epoch == EPOCH_DURING_DELETE:
+            if newest.get((each.partition_index, broker_id)) is each:
                 yield topic.topic_name, each.partition_index
 
 

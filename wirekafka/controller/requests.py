@@ -113,9 +113,11 @@ class RequestBatch:
         for broker_id in broker_ids:
             states = self._stop_replica.setdefault(broker_id, {})
             is_deletion = deletes or (name in states and states[name].delete_partition)
-            states[name] = StopReplicaPartitionState(
+            stop = states[name] = StopReplicaPartitionState(
                 partition_index=name.partition, leader_epoch=leader_epoch, delete_partition=is_deletion
             )
+            if is_deletion and self._context.is_deleting(name.topic):
+                self._context.deletion_orders.setdefault(name.topic, {})[name.partition, broker_id] = stop
 
     def update_metadata(self, broker_ids: Iterable[int], names: Iterable[TopicPartition] = ()) -> None:
         """Tells brokers the live brokers, and the metadata of partitions.

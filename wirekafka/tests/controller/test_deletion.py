@@ -77,6 +77,15 @@ def _answer(stage: Stage, broker_id: int, *names: TopicPartition, error: ErrorCo
     stage.event(lambda context, batch: note_stopped(context, batch, broker_id, response))
 
 
+def _take_answer(stage: Stage, broker_id: int, request: StopReplicaRequest, name: TopicPartition) -> None:
+    """Lets the controller take the answer to a request that it has sent."""
+    errors = [StopReplicaPartitionError(topic_name=name.topic, partition_index=name.partition)]
+    response = StopReplicaResponse(partition_errors=errors)
+    event = reaction_to_answer(stage.context.live[broker_id], STOP_REPLICA, request, response)
+    assert event is not None
+    stage.event(event)
+
+
 def _stopped(stage: Stage, broker_id: int) -> list[TopicPartition]:
     """Returns what a broker was told to delete, and forgets all requests."""
     names = [name for name, each in stage.stop_replica(broker_id).items() if each.delete_partition]
@@ -290,6 +299,25 @@ def test_answer_to_a_request_from_before_the_deletion_counts_nothing(error: Erro
     stage.event(event)
     assert stage.context.stopping_replicas == stopping == {"t": {(0, 1), (0, 2), (1, 2)}}
     assert not stage.context.ineligible
+
+
+def test_answer_to_an_order_for_a_former_topic_of_the_same_name_counts_nothing() -> None:
+    stage = _stage(1, 2)
+    _ask(stage, "t")
+    (former,) = [each.request for each in stage.sent if each.broker_id == 1 and each.kind is STOP_REPLICA]
+    _answer(stage, 1, T0)
+    _answer(stage, 2, T0, T1)
+    stage.sent.clear()
+    stage.add_topic("t", {0: (1,)}, topic_id=b"the next topic t")
+    stage.add_state(T0, 1, (1,))
+    _ask(stage, "t")
+    (present,) = [each.request for each in stage.sent if each.broker_id == 1 and each.kind is STOP_REPLICA]
+
+    # The former order was sent twice, because the controller had read the cluster again, and the second answer is late.
+    _take_answer(stage, 1, former, T0)
+    assert stage.context.stopping_replicas == {"t": {(0, 1)}}
+    _take_answer(stage, 1, present, T0)
+    assert "t" not in stage.context.topics
 
 
 def test_answer_of_a_broker_that_was_given_up_counts_nothing() -> None:
