@@ -33,7 +33,7 @@ from wirekafka.testing.generations import Generation, Generations
 from wirekafka.testing.groups import GroupView, read_group, read_groups
 from wirekafka.testing.local_client import LocalClient
 from wirekafka.testing.snapshots import copy_closed, copy_data
-from wirekafka.testing.stored_records import StoredRecord, stored_records
+from wirekafka.testing.stored_records import CommittedRecords, StoredRecord, stored_records
 from wirekafka.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 
 MEMORY = "/dev/shm"  # noqa: S108
@@ -296,35 +296,39 @@ class AsyncEmbeddedBroker:
         Raises:
             TimeoutError: it has fewer; the message says what it has.
         """
-        committed: list[StoredRecord] = []
+        found = CommittedRecords(topic, partition)
+        await self.wait_for_count(found, count, timeout_s=timeout_s)
+        return found.kept()
+
+    async def wait_for_count(self, found: CommittedRecords, count: int, *, timeout_s: float = TIMEOUT_SECONDS) -> None:
+        """Reads a topic until it has at least so many committed records. Other tasks run in between.
+
+        Args:
+            found: reads them, and keeps as many as it was told to keep.
+
+        Raises:
+            TimeoutError: it has fewer; the message says what it has.
+        """
 
         async def look() -> bool:
-            committed[:] = [each for each in self._records_or_none(topic, partition) if each.is_committed and not each.control]
-            return len(committed) >= count
+            # Each slice asks for the broker: a reset may have replaced it.
+            while not (found.is_full and found.count >= count) and found.read_slice(self.broker):
+                await trio.lowlevel.checkpoint()
+            return found.count >= count
 
-        def found() -> str:
-            all_records = self._records_or_none(topic, partition)
-            if self.broker.topics.find(topic) is None:
-                names = sorted(each.name for each in self.broker.topics)
-                return f"there is no topic {topic}; there are {', '.join(names) or 'none'}"
-            hidden = len([each for each in all_records if not each.is_committed])
-            values = ", ".join(repr(each.value) for each in committed[-3:])
-            return (
-                f"{topic} has {len(committed)} committed records"
-                + (f", the last are {values}" if values else "")
-                + (f", and {hidden} records that are aborted or in an open transaction" if hidden else "")
-            )
+        await _wait(look, lambda: self._describe_records(found), f"{count} records in {found.topic}", timeout_s)
 
-        await _wait(look, found, f"{count} records in {topic}", timeout_s)
-        return committed
-
-    def _records_or_none(self, topic: str, partition: int | None) -> list[StoredRecord]:
-        try:
-            return stored_records(self.broker, topic, partition)
-        except KafkaError as error:
-            if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                raise
-            return []
+    def _describe_records(self, found: CommittedRecords) -> str:
+        if self.broker.topics.find(found.topic) is None:
+            names = sorted(each.name for each in self.broker.topics)
+            return f"there is no topic {found.topic}; there are {', '.join(names) or 'none'}"
+        hidden = found.hidden_count
+        values = ", ".join(repr(each.value) for each in found.kept()[-3:])
+        return (
+            f"{found.topic} has {found.count} committed records"
+            + (f", the last are {values}" if values else "")
+            + (f", and {hidden} records that are aborted or in an open transaction" if hidden else "")
+        )
 
     # Groups
 

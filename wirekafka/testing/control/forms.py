@@ -394,7 +394,7 @@ class RecordsForm:
         shown: list[RecordForm] = []
         size = 0
         for record in records:
-            size += _size_of(record)
+            size += record.size_bytes
             if len(shown) == limit or size > MOST_RECORD_BYTES:
                 return cls(shown, False)
             shown.append(RecordForm.of(record))
@@ -488,11 +488,6 @@ def topic_forms(broker: Broker) -> list[TopicForm]:
 
 def _assigned(partitions: Iterable[tuple[str, int]]) -> list[AssignedPartition]:
     return [AssignedPartition(topic, index) for topic, index in sorted(partitions)]
-
-
-def _size_of(record: StoredRecord) -> int:
-    headers = sum(len(name) + len(value or b"") for name, value in record.headers)
-    return len(record.key or b"") + len(record.value or b"") + headers
 
 
 def _text(data: bytes | None) -> str | None:

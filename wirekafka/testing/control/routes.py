@@ -17,6 +17,7 @@ import trio
 from wirekafka import __version__
 from wirekafka.testing.async_broker import AsyncEmbeddedBroker, Snapshot
 from wirekafka.testing.control.forms import (
+    MOST_RECORD_BYTES,
     Advance,
     BrokerForm,
     ClockForm,
@@ -39,7 +40,7 @@ from wirekafka.testing.control.forms import (
     topic_forms,
 )
 from wirekafka.testing.faults import ActiveFault, FaultSpec
-from wirekafka.testing.stored_records import iterate_stored_records
+from wirekafka.testing.stored_records import CommittedRecords, iterate_stored_records
 
 MOST_KEPT = 1000
 """The most faults, snapshots and forks at a time, of each."""
@@ -291,10 +292,9 @@ class Control:
     async def wait_for_records(self, call: Call) -> RecordsForm:
         """Waits for records."""
         wait: RecordsWait = call.form
-        found = await self.broker.wait_for_records(
-            call.names[0], wait.count, partition=wait.partition, timeout_s=_timeout(wait.timeout_s)
-        )
-        return RecordsForm.of(found, len(found))
+        found = CommittedRecords(call.names[0], wait.partition, MOST_RECORDS, MOST_RECORD_BYTES)
+        await self.broker.wait_for_count(found, wait.count, timeout_s=_timeout(wait.timeout_s))
+        return RecordsForm.of(found.kept(), MOST_RECORDS)
 
     async def list_groups(self, call: Call) -> list[GroupForm]:
         """Returns the groups."""
