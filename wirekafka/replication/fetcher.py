@@ -10,8 +10,9 @@ Rules of this file:
     Invariant: `_news` are the partitions of `_fetching` that the session has not, or has with another position. `_forgotten` are
     the partitions of the session that are not in `_fetching`.
     A partition in a response leaves `_fetching` until its follower asks again. If the append is still running at the next Fetch,
-    that Fetch removes the partition from the session, because the leader would send the same records again. If the appends of all
-    partitions are running, the next Fetch waits.
+    that Fetch removes the partition from the session, because the leader would send the same records again. Such a Fetch waits
+    only briefly on the leader, because the partition cannot be fetched again before its answer. If the appends of all partitions
+    are running, the next Fetch waits for one of them.
     The data of a partition count only if the follower still fetches from the position that the leader knows.
     While the throttle of this broker is exceeded, the throttled partitions that are not in sync are held back from each Fetch.
     After a failure the whole fetcher pauses, and then opens a new session. The followers get no event, so a leader that is down
@@ -72,6 +73,11 @@ from wirekafka.wire.messages.list_offsets import (
 
 PARTITIONS_PER_REQUEST = 1_000
 """The most partitions that one request adds to the session."""
+
+MAX_WAIT_DURING_APPENDS_MS = 10
+"""How long the leader may wait for records while an append is still running. With `replica.fetch.wait.max.ms`, a partition with
+many records would be fetched twice a second if the other partitions of its fetcher had no new records. With no wait, a leader
+without new records would answer one Fetch after the other."""
 
 FIRST_VERSION_WITH_TOPIC_IDS = 13
 FIRST_VERSION_WITH_REPLICA_STATE = 15
@@ -481,9 +487,8 @@ class Fetcher:
         version = settings.versions.fetch
         if not session.uses_topic_ids:
             version = min(version, FIRST_VERSION_WITH_TOPIC_IDS - 1)
-        has_more = bool(self._news or self._forgotten)
         request = FetchRequest(
-            max_wait_ms=0 if has_more else settings.max_wait_ms,
+            max_wait_ms=self._max_wait_ms(),
             min_bytes=settings.min_bytes,
             max_bytes=settings.response_max_bytes,
             session_id=session.session_id,
@@ -496,6 +501,12 @@ class Fetcher:
         else:
             request.replica_id = settings.replica_id
         return SendFetch(request, version)
+
+    def _max_wait_ms(self) -> int:
+        if self._news or self._forgotten:
+            return 0
+        longest_ms = self._settings.max_wait_ms
+        return min(longest_ms, MAX_WAIT_DURING_APPENDS_MS) if self._answered else longest_ms
 
     def _topics(self, named: Iterable[FollowedPartition]) -> list[FetchTopic]:
         topics: dict[tuple[str, bytes], FetchTopic] = {}

@@ -15,6 +15,7 @@ from wirekafka.replication.fetcher import (
     EARLIEST,
     LATEST,
     MAX_SESSION_EPOCH,
+    MAX_WAIT_DURING_APPENDS_MS,
     Deliver,
     Effect,
     Event,
@@ -205,10 +206,24 @@ def test_partition_that_is_still_being_appended_is_forgotten_until_it_asks_again
     play(
         in_session(A0, A1),
         (1, answer(9, ("a", [data(0, b"many")])), [answered(A0, 10, b"many"), SendAtOnce()]),
-        (1, SendDue(), [fetch((9, 2), forgotten=[("a", [0])])]),
+        (1, SendDue(), [fetch((9, 2), forgotten=[("a", [0])], wait_ms=MAX_WAIT_DURING_APPENDS_MS)]),
         (2, wants(A0, 20), []),
         (3, answer(9), [SendAtOnce()]),
         (3, SendDue(), [fetch((9, 3), ("a", [asked(0, 20)]))]),
+    )
+
+
+def test_fetch_without_a_partition_that_is_still_being_appended_waits_on_the_leader_only_briefly() -> None:
+    made = in_session(A0, B0)
+    play(
+        made,
+        (1, answer(9, ("a", [data(0, b"many")])), [answered(A0, 10, b"many"), SendAtOnce()]),
+        (1, SendDue(), [fetch((9, 2), forgotten=[("a", [0])], wait_ms=MAX_WAIT_DURING_APPENDS_MS)]),
+        (11, answer(9), [SendAtOnce()]),
+        (11, SendDue(), [fetch((9, 3), wait_ms=MAX_WAIT_DURING_APPENDS_MS)]),
+        (12, wants(A0, 20), []),
+        (21, answer(9), [SendAtOnce()]),
+        (21, SendDue(), [fetch((9, 4), ("a", [asked(0, 20)]), wait_ms=500)]),
     )
 
 
