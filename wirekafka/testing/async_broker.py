@@ -71,6 +71,16 @@ class DataIsKeptError(RuntimeError):
         super().__init__(KEPT)
 
 
+class SnapshotIsClosedError(ValueError):
+    """The data of a snapshot was removed."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the snapshot was closed, or the broker that made it has stopped: call snapshot() again. "
+            "A fork that was stopped does not start again: call fork() again"
+        )
+
+
 class Snapshot:
     """The data of a broker at one moment. It lasts as long as the broker that made it, if it is not closed before.
 
@@ -80,6 +90,17 @@ class Snapshot:
 
     def __init__(self, path: str) -> None:
         self.path = path
+
+    def copy_to(self, path: str) -> None:
+        """Copies the data to a new directory.
+
+        Raises:
+            SnapshotIsClosedError: it was removed.
+            OSError: the copy cannot be made.
+        """
+        if not os.path.isdir(self.path):
+            raise SnapshotIsClosedError
+        copy_closed(self.path, path)
 
     def close(self) -> None:
         """Removes the data."""
@@ -232,10 +253,11 @@ class AsyncEmbeddedBroker:
 
         Raises:
             DataIsKeptError: it was opened by `around`.
+            SnapshotIsClosedError: the data of the snapshot was removed.
             OSError: the copy cannot be made.
         """
         generations, path = self._generations, self._new_path()
-        copy_closed(snapshot.path, path)
+        snapshot.copy_to(path)
         await self._switch_to(await generations.open(path))
 
     @asynccontextmanager
@@ -247,6 +269,7 @@ class AsyncEmbeddedBroker:
 
         Raises:
             DataIsKeptError: it was opened by `around`.
+            SnapshotIsClosedError: the data of the snapshot was removed.
             KafkaError: KAFKA_STORAGE_ERROR.
             OSError: the copy cannot be made.
         """
@@ -470,6 +493,7 @@ async def open_embedded(
 
     Raises:
         ValueError: there is no such storage here, or a setting names a data directory.
+        SnapshotIsClosedError: `data` was removed.
         ConfigError, KafkaError, ListenError, OSError: as `open_broker`.
 
     Cancellation: the broker is closed, and its data removed.
@@ -486,7 +510,7 @@ async def open_embedded(
             path = None
             if data is not None:
                 path = f"{root}/0"
-                copy_closed(data.path, path)
+                data.copy_to(path)
             await broker.start(path)
             try:
                 yield broker

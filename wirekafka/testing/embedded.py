@@ -100,6 +100,7 @@ class EmbeddedBroker:
 
         Raises:
             ValueError: there is no such storage here, or the broker runs already.
+            SnapshotIsClosedError: the data that it has at the beginning was removed; that of a fork is there for its first start.
             ConfigError, KafkaError, ListenError, OSError: as `open_broker`; ListenError also if the control port is taken.
         """
         use_logging()
@@ -187,6 +188,7 @@ class EmbeddedBroker:
         Connections end, and clients connect again. Faults go on.
 
         Raises:
+            SnapshotIsClosedError: the data of the snapshot was removed.
             OSError: the copy cannot be made.
         """
         self.call(AsyncEmbeddedBroker.restore, snapshot)

@@ -16,7 +16,7 @@ from wirekafka.config import ConfigError
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.server.listener import ListenError
 from wirekafka.testing import EmbeddedBroker
-from wirekafka.testing.async_broker import OF_ONE_BROKER
+from wirekafka.testing.async_broker import OF_ONE_BROKER, SnapshotIsClosedError
 
 QUICK = {"session.timeout.ms": 6_000, "heartbeat.interval.ms": 200}
 
@@ -161,6 +161,17 @@ def test_fork_and_its_origin_go_their_own_ways(broker: EmbeddedBroker) -> None:
         produce(broker, "orders", b"in the origin")
         assert [len(each.records("orders")) for each in (fork, broker)] == [count + 1, count + 1]
         assert (values_of(fork, "orders")[-1], values_of(broker, "orders")[-1]) == (b"in the fork", b"in the origin")
+
+
+def test_fork_that_was_stopped_and_snapshot_that_was_closed_say_what_to_do(broker: EmbeddedBroker) -> None:
+    fork = broker.fork()
+    fork.stop()
+    with pytest.raises(SnapshotIsClosedError, match=r"does not start again: call fork\(\) again"):
+        fork.start()
+    snapshot = broker.snapshot()
+    snapshot.close()
+    with pytest.raises(SnapshotIsClosedError, match=r"call snapshot\(\) again"):
+        broker.restore(snapshot)
 
 
 def test_time_that_is_advanced_ends_a_session_and_deletes_old_segments(broker: EmbeddedBroker) -> None:
