@@ -23,7 +23,7 @@ from wirekafka.testing.async_broker import DataIsKeptError
 from wirekafka.testing.control import openapi
 from wirekafka.testing.control.form_reader import read_json, read_parameters
 from wirekafka.testing.control.forms import HealthReport, Problem
-from wirekafka.testing.control.routes import C, Call, ConflictError, NotFoundError, Route
+from wirekafka.testing.control.routes import MOST_WAITS, C, Call, ConflictError, NotFoundError, Route, TooManyError
 
 LOCAL_NAMES = ("localhost", "127.0.0.1", "[::1]")
 
@@ -101,10 +101,28 @@ async def _result(control: C, route: Route[C], call: Call) -> Any:
     """Returns the result.
 
     Raises:
+        TooManyError: there are as many waits as the port serves.
         ConflictError: a wait has ended with its client, who may read on although it sends no more.
     """
     if not route.is_wait:
         return await route.handle(control, call)
+    token = object()
+    try:
+        control.waits.acquire_on_behalf_of_nowait(token)
+    except trio.WouldBlock:
+        raise TooManyError(f"there are {MOST_WAITS} waits already: end some, or wait for less at a time") from None
+    try:
+        return await _wait(control, route, call)
+    finally:
+        control.waits.release_on_behalf_of(token)
+
+
+async def _wait(control: C, route: Route[C], call: Call) -> Any:
+    """Returns the result of a wait, which ends with its client.
+
+    Raises:
+        ConflictError: the client has closed the connection.
+    """
     results: list[Any] = []
     async with trio.open_nursery() as nursery:
 
@@ -129,6 +147,8 @@ def _failure(failure: Exception, request: Request) -> Response:
             return _problem(415, str(error))
         case ValueError():
             return _problem(400, str(error))
+        case TooManyError():
+            return _problem(429, str(error))
         case NotFoundError():
             return _problem(404, str(error))
         case ConflictError() | DataIsKeptError():

@@ -14,7 +14,7 @@ import trio
 
 from wirekafka.testing.cluster import TestCluster
 from wirekafka.testing.control.forms import ClusterForm, HealthReport, NodeForm
-from wirekafka.testing.control.routes import ROUTES, Call, ConflictError, Control, NotFoundError, OpenPort, Route
+from wirekafka.testing.control.routes import MOST_WAITS, ROUTES, Call, ConflictError, Control, NotFoundError, OpenPort, Route
 
 LEFT_OUT = ("/clock", "/reset", "/snapshots", "/forks")
 
@@ -22,12 +22,16 @@ LEFT_OUT = ("/clock", "/reset", "/snapshots", "/forks")
 class ClusterControl:
     """A cluster and what was ordered through its control port.
 
+    Attributes:
+        waits: as in `Waiter`.
+
     Args:
         cluster: the cluster.
         nursery, open_port: as in `Control`.
     """
 
     def __init__(self, cluster: TestCluster, nursery: trio.Nursery, open_port: OpenPort) -> None:
+        self.waits = trio.CapacityLimiter(MOST_WAITS)
         self._cluster = cluster
         self._nursery = nursery
         self._open_port = open_port

@@ -50,6 +50,7 @@ def _operation(route: Route[Any]) -> dict[str, Any]:
     responses = {str(route.status): _response("The answer", route.gives)}
     responses |= {status: _response(text, Problem) for status, text in _PROBLEMS.items()}
     if route.is_wait:
+        responses["429"] = _response("There are as many waits as the port serves at a time", Problem)
         responses["504"] = _response("It was not there in time; the error says what was there instead", Problem)
     if route.gives is HealthReport:
         responses["503"] = _response("Clients cannot use the broker", HealthReport)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import trio
 
@@ -50,7 +50,21 @@ MOST_RECORDS = 10_000
 
 MOST_WAIT_SECONDS = 600.0
 
-C = TypeVar("C")
+MOST_WAITS = 48
+"""The most waits at a time. They leave connections of the port for other requests, such as those of probes."""
+
+
+class Waiter(Protocol):
+    """What a port controls.
+
+    Attributes:
+        waits: lends a token to each wait that a client has asked for.
+    """
+
+    waits: trio.CapacityLimiter
+
+
+C = TypeVar("C", bound=Waiter)
 """What a port controls: `Control`, or `ClusterControl`."""
 
 OpenPort = Callable[[AsyncEmbeddedBroker], AbstractAsyncContextManager[str]]
@@ -59,6 +73,10 @@ OpenPort = Callable[[AsyncEmbeddedBroker], AbstractAsyncContextManager[str]]
 
 class NotFoundError(Exception):
     """There is no such thing. The text says what there is not."""
+
+
+class TooManyError(Exception):
+    """The client may ask again when others have ended. The text says what there is too much of."""
 
 
 class ConflictError(Exception):
@@ -98,6 +116,10 @@ class _Fork:
 class Control:
     """One broker and what was ordered through its control port.
 
+    Attributes:
+        broker: the broker.
+        waits: as in `Waiter`.
+
     Args:
         broker: the broker.
         nursery: has the forks.
@@ -106,6 +128,7 @@ class Control:
 
     def __init__(self, broker: AsyncEmbeddedBroker, nursery: trio.Nursery, open_port: OpenPort) -> None:
         self.broker = broker
+        self.waits = trio.CapacityLimiter(MOST_WAITS)
         self._nursery = nursery
         self._open_port = open_port
         self._last_id = 0

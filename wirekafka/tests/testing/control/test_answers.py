@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import trio
+import trio.testing
 
 from wirekafka.api.produce.messages import PartitionProduceData, ProduceRequest, TopicProduceData
 from wirekafka.config import BrokerConfig
@@ -20,7 +21,8 @@ from wirekafka.server.running import open_broker
 from wirekafka.testing import AdvancingClock, AsyncEmbeddedBroker, FaultSpec, open_cluster, open_embedded
 from wirekafka.testing.control.answers import answer
 from wirekafka.testing.control.forms import MOST_RECORD_BYTES, RecordsForm
-from wirekafka.testing.control.routes import ROUTES, Control
+from wirekafka.testing.control.port import LIMITS
+from wirekafka.testing.control.routes import MOST_WAITS, ROUTES, Control
 from wirekafka.testing.local_client import LocalClient
 from wirekafka.testing.stored_records import StoredRecord
 from wirekafka.tests.log.logs import batch
@@ -325,6 +327,22 @@ def test_wait_ends_when_its_client_has_gone() -> None:
         with trio.fail_after(60):
             status, _ = await stage.ask("GET", "/topics/orders/records/wait?count=1&timeout_s=600", until_gone=gone)
         assert status == 409
+
+    run(act)
+
+
+def test_waits_leave_connections_for_other_requests() -> None:
+    async def act(stage: Stage) -> None:
+        async with trio.open_nursery() as nursery:
+            for _ in range(MOST_WAITS):
+                nursery.start_soon(stage.ask, "GET", "/topics/orders/records/wait?count=1&timeout_s=600")
+            await trio.testing.wait_all_tasks_blocked()
+            status, problem = await stage.ask("GET", "/groups/readers/stable/wait")
+            assert (status, "there are 48 waits already" in problem["error"]) == (429, True)
+            assert (await stage.get("/health"))["ready"] is True
+            nursery.cancel_scope.cancel()
+        assert (await stage.ask("GET", "/topics/orders/records/wait?count=1&timeout_s=0.01"))[0] == 504
+        assert LIMITS.connections > MOST_WAITS
 
     run(act)
 
