@@ -1,4 +1,4 @@
-"""`wirekafka cluster balance`: proposes other replicas for partitions, and moves them if told so.
+"""`wirekafka cluster balance`: proposes other replicas for partitions, or more of them, and moves them if told so.
 
 Exit codes: 0 the proposal was shown or carried out, or nothing is to be moved; 1 failure; 2 wrong arguments.
 """
@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from wirekafka.cli.cluster.errors import ClusterCommandError
 from wirekafka.cli.cluster.options import bootstrap_option, timeout_option
@@ -45,6 +46,19 @@ WIDE = 4096
     metavar="PERCENT",
     help="How far the bytes of a broker may be from the mean. Less moves more data.",
 )
+@click.option(
+    "--replication-factor",
+    type=click.IntRange(min=1),
+    metavar="COUNT",
+    help="Instead of balancing, add replicas to the partitions that have fewer. No replica is removed.",
+)
+@click.option(
+    "--topic",
+    "topics",
+    multiple=True,
+    metavar="NAME",
+    help="A topic for --replication-factor; may be repeated. Without it, all topics, internal ones too.",
+)
 @click.option("--execute", is_flag=True, help="Carry out the proposal.")
 @click.option(
     "--throttle",
@@ -55,32 +69,84 @@ WIDE = 4096
 @click.option("--json", "is_json", is_flag=True, help="Print the proposal as kafka-reassign-partitions takes it.")
 @timeout_option
 def balance(
-    bootstrap: str, by: str, within_percent: float, execute: bool, throttle: int | None, is_json: bool, timeout_s: float
+    bootstrap: str,
+    by: str,
+    within_percent: float,
+    replication_factor: int | None,
+    topics: tuple[str, ...],
+    execute: bool,
+    throttle: int | None,
+    is_json: bool,
+    timeout_s: float,
 ) -> None:
-    """Spreads bytes or leaders over the brokers.
+    """Spreads bytes or leaders over the brokers, or raises the number of replicas.
 
     Prints the proposal, which copies about as few bytes as possible and keeps replicas in different racks. With --execute it is
     carried out: the command waits until the new replicas are in sync, and elects the preferred leaders. ^C cancels the moves that
     are not complete, and removes the throttle.
     """
-    from wirekafka.cli.cluster.balancing import propose_by_bytes, propose_by_leaders
     from wirekafka.cli.cluster.client import ClusterClient, parse_bootstrap
     from wirekafka.cli.cluster.snapshot import read_snapshot
 
     if throttle is not None and not (execute and by == BYTES):
         raise click.UsageError("--throttle needs --execute and --by bytes.")
+    _check_options(replication_factor, topics, by)
     with ClusterClient(parse_bootstrap(bootstrap), timeout_s) as client:
         snapshot = read_snapshot(client)
         _check(snapshot, by)
+        if replication_factor is not None:
+            _check_replication(snapshot, replication_factor, topics)
         loads = loads_of(snapshot)
-        racks = {each.broker_id: each.rack for each in snapshot.brokers.values() if each.is_registered}
-        proposal = propose_by_bytes(loads, racks, within_percent) if by == BYTES else propose_by_leaders(loads, racks)
+        proposal = _propose(snapshot, loads, by, within_percent, replication_factor, topics)
         if is_json:
             click.echo(json.dumps(reassignment_json(proposal)))
         else:
             _print(snapshot, loads, proposal)
         if execute:
             _execute(client, snapshot, loads, proposal, throttle, elects_all=by == LEADERS)
+
+
+def _check_options(replication_factor: int | None, topics: tuple[str, ...], by: str) -> None:
+    """Raises UsageError if options contradict each other."""
+    if replication_factor is None:
+        if topics:
+            raise click.UsageError("--topic needs --replication-factor.")
+        return
+    if by == LEADERS:
+        raise click.UsageError("--replication-factor spreads the leaders itself: leave out --by leaders.")
+    if click.get_current_context().get_parameter_source("within_percent") is not ParameterSource.DEFAULT:
+        raise click.UsageError("--replication-factor does not balance bytes: leave out --within.")
+
+
+def _check_replication(snapshot: Snapshot, factor: int, topics: tuple[str, ...]) -> None:
+    """Raises ClusterCommandError if the cluster cannot have so many replicas, or lacks a topic."""
+    live = [each.broker_id for each in snapshot.brokers.values() if each.is_registered]
+    if factor > len(live):
+        raise ClusterCommandError(
+            f"{factor} replicas need {factor} live brokers, and the cluster has {len(live)} ({', '.join(map(str, live))}): "
+            f"start more brokers, or give at most --replication-factor {len(live)}"
+        )
+    unknown = sorted(set(topics) - {each.topic for each in snapshot.partitions})
+    if unknown:
+        raise ClusterCommandError(
+            f"the cluster has no topic {', '.join(unknown)}: correct --topic (wirekafka topic list --internal shows the names)"
+        )
+
+
+def _propose(
+    snapshot: Snapshot,
+    loads: list[PartitionLoad],
+    by: str,
+    within_percent: float,
+    replication_factor: int | None,
+    topics: tuple[str, ...],
+) -> Proposal:
+    from wirekafka.cli.cluster.balancing import propose_by_bytes, propose_by_leaders, propose_replication_factor
+
+    racks = {each.broker_id: each.rack for each in snapshot.brokers.values() if each.is_registered}
+    if replication_factor is not None:
+        return propose_replication_factor(loads, racks, replication_factor, topics or None)
+    return propose_by_bytes(loads, racks, within_percent) if by == BYTES else propose_by_leaders(loads, racks)
 
 
 def _check(snapshot: Snapshot, by: str) -> None:

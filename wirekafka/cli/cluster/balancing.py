@@ -1,8 +1,8 @@
 """Proposes other replicas for partitions, so that brokers have about equal bytes, or lead about equally many partitions.
 
 Rules of this file: the functions are pure, and the same cluster always gets the same proposal. Replicas on brokers that are not
-live stay where they are. A proposal never puts two replicas on one broker, changes no replication factor, and keeps the replicas
-of a partition in at least as many racks as before.
+live stay where they are. A proposal never puts two replicas on one broker, and keeps the replicas of a partition in at least as
+many racks as before. Only `propose_replication_factor` changes the number of replicas, and it never lowers it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict, deque
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from heapq import heapify, heappop, heappush
 from itertools import chain, pairwise
 
@@ -123,8 +123,12 @@ class _ByteBalance:
         return False
 
     def _rack_count(self, replicas: Iterable[int]) -> int:
-        """Returns the number of racks of the replicas. A broker without a rack counts as a rack of its own."""
-        return len({self._racks.get(each) or each for each in replicas})
+        return len({_rack_of(each, self._racks) for each in replicas})
+
+
+def _rack_of(broker_id: int, racks: Mapping[int, str | None]) -> str | int:
+    """Returns the rack of a broker. A broker without a rack counts as a rack of its own."""
+    return racks.get(broker_id) or broker_id
 
 
 def _by_falling_size(replicas: list[tuple[int, bool, TopicPartition]], end: int) -> Iterator[int]:
@@ -214,6 +218,57 @@ def _chain_to(last: int, before: Mapping[int, int | None]) -> list[int]:
         brokers.append(each)
         each = before[each]
     return brokers[::-1]
+
+
+def propose_replication_factor(
+    partitions: Iterable[PartitionLoad],
+    racks: Mapping[int, str | None],
+    factor: int,
+    topics: Collection[str] | None = None,
+) -> Proposal:
+    """Adds replicas to the partitions that have fewer than `factor`, and spreads the preferred leaders of these partitions.
+
+    How it works: the largest partition comes first. Each new replica goes to the broker whose rack has the fewest replicas of the
+    partition. Among several such brokers, the one with the fewest bytes gets the replica, then the one with the fewest replicas
+    (for empty partitions), then the one with the lowest id. A partition keeps the replicas that it has. `propose_by_leaders`
+    then reorders the replicas of these partitions, and counts the preferred leaders of all partitions.
+
+    Args:
+        racks: the live brokers and their racks.
+        factor: at most the number of live brokers.
+        topics: the topics that get replicas; None for all.
+    """
+    before = list(partitions)
+    raised = _with_more_replicas(before, racks, factor, topics)
+    after = [replace(each, replicas=raised.get(each.name, each.replicas), is_movable=each.name in raised) for each in before]
+    return raised | propose_by_leaders(after, racks)
+
+
+def _with_more_replicas(
+    partitions: list[PartitionLoad], racks: Mapping[int, str | None], factor: int, topics: Collection[str] | None
+) -> Proposal:
+    sizes, _ = loads_after(partitions, racks, {})
+    counts = Counter(replica for each in partitions for replica in each.replicas)
+    raised: Proposal = {}
+    for each in sorted(partitions, key=lambda each: (-each.size_bytes, each.name)):
+        if each.is_movable and len(each.replicas) < factor and (topics is None or each.name.topic in topics):
+            raised[each.name] = _with_replicas_on_other_brokers(each.replicas, factor, racks, sizes, counts)
+            added = raised[each.name][len(each.replicas) :]
+            counts.update(added)
+            sizes.update(dict.fromkeys(added, each.size_bytes))
+    return raised
+
+
+def _with_replicas_on_other_brokers(
+    replicas: tuple[int, ...], factor: int, racks: Mapping[int, str | None], sizes: Counter[int], counts: Counter[int]
+) -> tuple[int, ...]:
+    """Returns the replicas of a partition with new ones at the end, so that there are `factor`."""
+    while len(replicas) < factor:
+        used = Counter(_rack_of(each, racks) for each in replicas)
+        others = (each for each in racks if each not in replicas)
+        best = min(others, key=lambda each: (used[_rack_of(each, racks)], sizes[each], counts[each], each))
+        replicas = (*replicas, best)
+    return replicas
 
 
 def moved_bytes(partitions: Iterable[PartitionLoad], proposal: Proposal) -> int:

@@ -14,6 +14,7 @@ from wirekafka.cli.cluster.balancing import (
     moved_bytes,
     propose_by_bytes,
     propose_by_leaders,
+    propose_replication_factor,
 )
 from wirekafka.names import TopicPartition
 
@@ -166,3 +167,82 @@ def test_any_proposal_by_leaders_keeps_the_replicas_and_leaves_no_better_single_
         leader = proposal.get(each.name, each.replicas)[0]
         if each.is_movable and leader in racks:
             assert all(counts[leader] - counts[other] < 2 for other in each.replicas if other in racks)
+
+
+def test_partitions_of_the_first_broker_get_replicas_and_leaders_on_the_others() -> None:
+    partitions = [part(index, (1,)) for index in range(6)]
+    proposal = propose_replication_factor(partitions, NO_RACKS, 3)
+    assert all(sorted(replicas) == [1, 2, 3] for replicas in proposal.values())
+    assert loads_after(partitions, NO_RACKS, proposal)[1] == {1: 2, 2: 2, 3: 2}
+
+
+def test_new_replica_goes_to_a_rack_without_one_before_the_broker_with_fewest_bytes() -> None:
+    racks: dict[int, str | None] = {1: "a", 2: "a", 3: "b"}
+    partitions = [part(0, (1,), 10), part(1, (3,), 500, is_movable=False)]
+    assert propose_replication_factor(partitions, racks, 2) == {name(0): (1, 3)}
+
+
+def test_new_replica_of_full_racks_goes_to_the_one_with_fewer() -> None:
+    racks: dict[int, str | None] = {1: "a", 2: "a", 3: "a", 4: "b", 5: "b"}
+    assert propose_replication_factor([part(0, (1, 2, 4))], racks, 4) == {name(0): (1, 2, 4, 5)}
+
+
+def test_largest_partition_gets_the_broker_with_fewest_bytes() -> None:
+    partitions = [part(0, (1,), 10), part(1, (1,), 90), part(2, (1,), 80)]
+    found = propose_replication_factor(partitions, NO_RACKS, 2)
+    assert {each: set(replicas) for each, replicas in found.items()} == {name(0): {1, 3}, name(1): {1, 2}, name(2): {1, 3}}
+
+
+def test_empty_partitions_are_spread_by_their_number() -> None:
+    found = propose_replication_factor([part(index, (1,)) for index in range(4)], NO_RACKS, 2)
+    assert Counter(each for replicas in found.values() for each in replicas) == {1: 4, 2: 2, 3: 2}
+
+
+def test_partition_with_enough_replicas_and_one_of_another_topic_stay() -> None:
+    other = PartitionLoad(TopicPartition("other", 0), (1,), 5)
+    partitions = [part(0, (1, 2, 3)), part(1, (1, 2)), part(2, (1,), is_movable=False), other]
+    assert propose_replication_factor(partitions, NO_RACKS, 2, ["t"]) == {}
+    assert propose_replication_factor(partitions, NO_RACKS, 2, ["other"]).keys() == {other.name}
+
+
+def test_leaders_of_partitions_that_stay_count_where_new_replicas_come() -> None:
+    partitions = [part(0, (1, 2)), part(1, (1, 2)), part(2, (1,))]
+    assert propose_replication_factor(partitions, {1: None, 2: None}, 2) == {name(2): (2, 1)}
+
+
+@given(clusters(), st.data())
+def test_any_proposal_of_more_replicas_keeps_the_former_ones_and_uses_as_many_racks_as_possible(
+    cluster: tuple[list[PartitionLoad], dict[int, str | None]], data: st.DataObject
+) -> None:
+    partitions, racks = cluster
+    factor = data.draw(st.integers(1, len(racks)))
+    proposal = propose_replication_factor(partitions, racks, factor)
+    assert proposal == propose_replication_factor(list(reversed(partitions)), dict(reversed(racks.items())), factor)
+    assert proposal.keys() == {each.name for each in partitions if each.is_movable and len(each.replicas) < factor}
+    for each in partitions:
+        after = proposal.get(each.name, each.replicas)
+        assert set(after) >= set(each.replicas)
+        if each.name in proposal:
+            added = set(after) - set(each.replicas)
+            assert len(set(after)) == len(after) == factor and added <= racks.keys()
+            most = rack_count((*each.replicas, *racks), racks)
+            assert rack_count(after, racks) == min(most, rack_count(each.replicas, racks) + len(added))
+
+
+@given(st.lists(st.integers(0, 100), min_size=1, max_size=40), st.integers(3, 6))
+def test_second_replicas_fill_the_new_brokers_evenly(sizes: list[int], broker_count: int) -> None:
+    brokers = range(1, broker_count + 1)
+    partitions = [part(index, (1,), size) for index, size in enumerate(sizes)]
+    after, _ = loads_after(partitions, brokers, propose_replication_factor(partitions, dict.fromkeys(brokers), 2))
+    new = [after[each] for each in brokers[1:]]
+    assert max(new) - min(new) <= max(sizes)
+
+
+@given(st.integers(0, 40), st.integers(0, 5), st.integers(2, 6), st.data())
+def test_leaders_of_equal_partitions_are_spread_evenly(count: int, size: int, broker_count: int, data: st.DataObject) -> None:
+    brokers = range(1, broker_count + 1)
+    factor = data.draw(st.integers(2, broker_count))
+    partitions = [part(index, (1,), size) for index in range(count)]
+    proposal = propose_replication_factor(partitions, dict.fromkeys(brokers), factor)
+    leaders = loads_after(partitions, brokers, proposal)[1]
+    assert max(leaders.values()) - min(leaders.values()) <= 1

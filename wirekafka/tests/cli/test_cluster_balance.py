@@ -178,6 +178,68 @@ def test_throttle_without_bytes_to_move_is_refused(cluster: PlayedCluster, optio
     assert cluster.asked == []
 
 
+@pytest.mark.usefixtures("after_a_poll")
+def test_partitions_get_more_replicas_under_a_throttle_and_their_preferred_leaders(cluster: PlayedCluster) -> None:
+    cluster.add("__consumer_offsets", 0, [1], size_bytes=10)
+    cluster.add("alone", 0, [1], size_bytes=20)
+    result = cluster.run("balance", "--replication-factor", "2", "--execute", "--throttle", "5000")
+    assert result.exit_code == 0, result.output
+    assert all(len(each) == 2 for each in replicas_of(cluster))
+    grown = [each for name, each in cluster.partitions.items() if name.topic != "orders"]
+    assert all(1 in each.replicas and each.leader == each.replicas[0] and set(each.isr) == {1, 3} for each in grown)
+    assert "2 of 2 partitions have their preferred leaders" in result.stderr
+    assert cluster.config_changes
+    assert cluster.configs == {}
+
+
+def test_more_replicas_are_only_proposed_for_the_topics_that_are_named(cluster: PlayedCluster) -> None:
+    for topic in ("first", "second", "third"):
+        cluster.add(topic, 0, [1], size_bytes=10)
+    before = replicas_of(cluster)
+    options = ["--topic", "first", "--topic", "third", "--replication-factor", "3"]
+    found = json.loads(cluster.run("balance", *options, "--json").stdout)["partitions"]
+    assert [each["topic"] for each in found] == ["first", "third"]
+    assert all(sorted(each["replicas"]) == [1, 2, 3] for each in found)
+    assert "2 partitions change: 40 B are copied" in cluster.run("balance", *options).stdout
+    assert replicas_of(cluster) == before
+
+
+def test_partitions_with_enough_replicas_get_no_proposal(cluster: PlayedCluster) -> None:
+    assert "Nothing to move." in cluster.run("balance", "--replication-factor", "1").stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["4"], "4 replicas need 4 live brokers, and the cluster has 3 (1, 2, 3): start more brokers, or give at most"),
+        (["3", "--topic", "ordres"], "the cluster has no topic ordres: correct --topic"),
+    ],
+)
+def test_replicas_that_the_cluster_cannot_have_are_refused(cluster: PlayedCluster, options: list[str], told: str) -> None:
+    result = cluster.run("balance", "--execute", "--replication-factor", *options)
+    assert result.exit_code == 1
+    assert told in result.stderr
+    assert "AlterPartitionReassignments" not in cluster.asked
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--replication-factor", "0"], "0 is not in the range"),
+        (["--replication-factor", "3", "--by", "leaders"], "leave out --by leaders"),
+        (["--replication-factor", "3", "--within", "10"], "leave out --within"),
+        (["--topic", "orders"], "--topic needs --replication-factor"),
+    ],
+)
+def test_options_that_contradict_the_replication_factor_are_refused(
+    cluster: PlayedCluster, options: list[str], told: str
+) -> None:
+    result = cluster.run("balance", *options)
+    assert result.exit_code == 2
+    assert told in result.stderr
+    assert cluster.asked == []
+
+
 def test_throttle_lists_former_replicas_as_leaders_and_new_ones_as_followers() -> None:
     names = [TopicPartition("a", 0), TopicPartition("a", 1)]
     settings = throttle_settings({names[0]: (1, 3), names[1]: (9, 4)}, {names[0]: (1, 2), names[1]: (9, 2)}, 7, live=[1, 2, 3, 4])
