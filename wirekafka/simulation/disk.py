@@ -242,7 +242,13 @@ class Disk(Storage):
         self._folders[path] = None
 
     def remove_folder(self, path: str) -> None:
-        """Removes an empty folder."""
+        """Removes an empty folder.
+
+        Raises:
+            FileNotFoundError: there is no such folder.
+        """
+        if path not in self._folders:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
         del self._folders[path]
 
     def sync_folder(self, path: str) -> None:

@@ -125,3 +125,8 @@ def test_full_disk_refuses_growth_only() -> None:
     with pytest.raises(OSError):
         disk.open("/data/new", create=True)
     assert disk.read_file(PATH) == b"axc"
+
+
+def test_folder_that_does_not_exist_cannot_be_removed() -> None:
+    with pytest.raises(FileNotFoundError):
+        new_disk().remove_folder("/data/unknown")
