@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 from urllib.parse import parse_qsl, unquote
 
 import trio
@@ -90,8 +91,14 @@ class Response:
 
     @classmethod
     def of_json(cls, status: int, value: object) -> Response:
-        """Returns a response for programs."""
-        return cls(status, json.dumps(value, separators=(",", ":")).encode() + b"\n", "application/json")
+        """Returns a response for programs. A dataclass becomes an object with its fields."""
+        text = json.dumps(value, separators=(",", ":"), default=_fields_of)
+        return cls(status, text.encode() + b"\n", "application/json")
+
+
+def _fields_of(value: Any) -> dict[str, Any]:
+    """Returns the fields of a dataclass. `dataclasses.asdict` would copy all that they hold, which takes longer than the JSON."""
+    return {name: getattr(value, name) for name in value.__dataclass_fields__}
 
 
 Answer = Callable[[Request], Awaitable[Response]]

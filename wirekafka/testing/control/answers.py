@@ -10,7 +10,6 @@ Source: RFC 9110, 7.2 (Host); the Fetch standard (Origin, Sec-Fetch-Site, simple
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, is_dataclass
 from typing import Any
 
 import trio
@@ -53,7 +52,7 @@ async def answer(control: C, routes: tuple[Route[C], ...], request: Request) -> 
     except Exception as error:  # noqa: BLE001 - one place maps all errors
         return _failure(error, request)
     is_unhealthy = isinstance(result, HealthReport) and not result.ready
-    return Response.of_json(503 if is_unhealthy else route.status, _plain(result))
+    return Response.of_json(503 if is_unhealthy else route.status, result)
 
 
 def _foreign(request: Request) -> str | None:
@@ -161,10 +160,4 @@ def _failure(failure: Exception, request: Request) -> Response:
 
 
 def _problem(status: int, text: str, kafka_error: str | None = None) -> Response:
-    return Response.of_json(status, asdict(Problem(text, kafka_error)))
-
-
-def _plain(result: Any) -> Any:
-    if isinstance(result, list):
-        return [_plain(each) for each in result]
-    return asdict(result) if is_dataclass(result) and not isinstance(result, type) else result
+    return Response.of_json(status, Problem(text, kafka_error))

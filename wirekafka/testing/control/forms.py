@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from wirekafka.testing.async_broker import TIMEOUT_SECONDS
-from wirekafka.testing.faults import FaultSpec, Hit
+from wirekafka.testing.faults import MOST_HITS, FaultSpec, Hit
 
 if TYPE_CHECKING:
     from wirekafka.broker import Broker
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 MOST_RECORD_BYTES = 4 << 20
 """A response has no more keys, values and headers than this, whatever the limit of its records."""
+
+LISTED_HITS = 3
+"""A list of faults has so many hits of each: a fault may have 10,000, and there may be 1,000 faults."""
 
 # What requests hold
 
@@ -226,7 +229,7 @@ class FaultForm:
         fault: what was ordered.
         is_over: it has hit as many requests as it was ordered for.
         hit_count: the number of all requests that it has hit.
-        hits: the requests that it has hit, in order; the first 10,000.
+        hits: the requests that it has hit, in order; the first 10,000, and the first 3 in a list of all faults.
     """
 
     id: int
@@ -236,9 +239,9 @@ class FaultForm:
     hits: list[Hit]
 
     @classmethod
-    def of(cls, number: int, fault: ActiveFault) -> FaultForm:
+    def of(cls, number: int, fault: ActiveFault, most_hits: int = MOST_HITS) -> FaultForm:
         """Returns the form of a fault."""
-        return cls(number, fault.spec, fault.is_over, fault.hit_count, list(fault.hits))
+        return cls(number, fault.spec, fault.is_over, fault.hit_count, fault.hits[:most_hits])
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ import trio
 from wirekafka import __version__
 from wirekafka.testing.async_broker import AsyncEmbeddedBroker, Snapshot
 from wirekafka.testing.control.forms import (
+    LISTED_HITS,
     MOST_RECORD_BYTES,
     Advance,
     BrokerForm,
@@ -118,6 +119,7 @@ class Control:
 
     Attributes:
         broker: the broker.
+        faults: those that were ordered here, by id.
         waits: as in `Waiter`.
 
     Args:
@@ -132,7 +134,7 @@ class Control:
         self._nursery = nursery
         self._open_port = open_port
         self._last_id = 0
-        self._faults: dict[int, ActiveFault] = {}
+        self.faults: dict[int, ActiveFault] = {}
         self._snapshots: dict[int, Snapshot] = {}
         self._forks: dict[int, _Fork] = {}
         self._changes = trio.Lock()
@@ -168,38 +170,38 @@ class Control:
     async def add_fault(self, call: Call) -> FaultForm:
         """Orders a fault."""
         number = self._new_id(self._known_faults(), "faults")
-        fault = self._faults[number] = await self.broker.add_fault(call.form)
+        fault = self.faults[number] = await self.broker.add_fault(call.form)
         return FaultForm.of(number, fault)
 
     async def list_faults(self, call: Call) -> list[FaultForm]:
-        """Returns the faults, in the order in which they were ordered."""
-        return [FaultForm.of(number, fault) for number, fault in self._known_faults().items()]
+        """Returns the faults, in the order in which they were ordered, with few of their hits."""
+        return [FaultForm.of(number, fault, LISTED_HITS) for number, fault in self._known_faults().items()]
 
     async def show_fault(self, call: Call) -> FaultForm:
         """Returns one fault."""
         number = _find(self._known_faults(), call, "fault")
-        return FaultForm.of(number, self._faults[number])
+        return FaultForm.of(number, self.faults[number])
 
     async def end_fault(self, call: Call) -> FaultForm:
         """Ends one fault."""
         number = _find(self._known_faults(), call, "fault")
-        fault = self._faults.pop(number)
+        fault = self.faults.pop(number)
         await self.broker.remove_fault(fault)
         return FaultForm.of(number, fault)
 
     async def end_faults(self, call: Call) -> list[FaultForm]:
         """Ends all faults."""
         ended = await self.list_faults(call)
-        for fault in self._faults.values():
+        for fault in self.faults.values():
             await self.broker.remove_fault(fault)
-        self._faults.clear()
+        self.faults.clear()
         return ended
 
     def _known_faults(self) -> dict[int, ActiveFault]:
         """Returns the faults by id, without those that a reset has ended."""
-        for number in [number for number, fault in self._faults.items() if not self.broker.has_fault(fault)]:
-            del self._faults[number]
-        return self._faults
+        for number in [number for number, fault in self.faults.items() if not self.broker.has_fault(fault)]:
+            del self.faults[number]
+        return self.faults
 
     # Time
 
@@ -401,8 +403,14 @@ ROUTES: tuple[Route[Control], ...] = (
     Route("GET", "/version", "The release of wirekafka", Control.version, Version),
     Route("GET", "/broker", "The address of the broker, and what it can do", Control.show_broker, BrokerForm),
     Route("POST", "/faults", "Orders a fault", Control.add_fault, FaultForm, body=FaultSpec, status=201),
-    Route("GET", "/faults", "All faults, with the requests that they have hit", Control.list_faults, list[FaultForm]),
-    Route("DELETE", "/faults", "Ends all faults", Control.end_faults, list[FaultForm]),
+    Route(
+        "GET",
+        "/faults",
+        "All faults, with the numbers of their hits and the first of these",
+        Control.list_faults,
+        list[FaultForm],
+    ),
+    Route("DELETE", "/faults", "Ends all faults, and lists them", Control.end_faults, list[FaultForm]),
     Route("GET", "/faults/{id}", "A fault, with the requests that it has hit", Control.show_fault, FaultForm),
     Route("DELETE", "/faults/{id}", "Ends a fault", Control.end_fault, FaultForm),
     Route("GET", "/clock", "The broker's time", Control.clock, ClockForm),

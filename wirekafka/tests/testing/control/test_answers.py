@@ -20,9 +20,10 @@ from wirekafka.server.http.messages import Request
 from wirekafka.server.running import open_broker
 from wirekafka.testing import AdvancingClock, AsyncEmbeddedBroker, FaultSpec, open_cluster, open_embedded
 from wirekafka.testing.control.answers import answer
-from wirekafka.testing.control.forms import MOST_RECORD_BYTES, RecordsForm
+from wirekafka.testing.control.forms import LISTED_HITS, MOST_RECORD_BYTES, RecordsForm
 from wirekafka.testing.control.port import LIMITS
 from wirekafka.testing.control.routes import MOST_WAITS, ROUTES, Control
+from wirekafka.testing.faults import Hit
 from wirekafka.testing.local_client import LocalClient
 from wirekafka.testing.stored_records import StoredRecord
 from wirekafka.tests.log.logs import batch
@@ -100,6 +101,21 @@ def test_fault_tells_its_hits_until_it_is_ended() -> None:
         assert await stage.ask("DELETE", f"/faults/{fault['id']}") == (200, found)
         assert await stage.get("/faults") == []
         assert (await stage.ask("GET", f"/faults/{fault['id']}"))[0] == 404
+
+    run(act)
+
+
+def test_list_of_faults_has_few_of_their_hits() -> None:
+    async def act(stage: Stage) -> None:
+        _, ordered = await stage.ask("POST", "/faults", {"delay_s": 1})
+        [fault] = stage.control.faults.values()
+        for number in range(LISTED_HITS + 1):
+            assert fault.takes(Hit(0, "Produce", 9, number, "me"))
+        found = await stage.get(f"/faults/{ordered['id']}")
+        assert len(found["hits"]) == found["hit_count"] == LISTED_HITS + 1
+        listed = found | {"hits": found["hits"][:LISTED_HITS]}
+        assert await stage.get("/faults") == [listed]
+        assert await stage.ask("DELETE", "/faults") == (200, [listed])
 
     run(act)
 
