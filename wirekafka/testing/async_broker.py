@@ -455,9 +455,9 @@ class AsyncEmbeddedBroker:
             fields: as `FaultSpec`.
 
         Raises:
-            ValueError: there is no such fault.
+            ValueError: there is no such fault, or no such field; the text names the fields.
         """
-        fault = await self.add_fault(FaultSpec(**fields))
+        fault = await self.add_fault(FaultSpec.of(fields))
         try:
             yield fault
         finally:

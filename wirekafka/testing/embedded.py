@@ -293,9 +293,9 @@ class EmbeddedBroker:
             fields: which requests are hit, and what happens to them, as in `FaultSpec`.
 
         Raises:
-            ValueError: there is no such fault.
+            ValueError: there is no such fault, or no such field; the text names the fields.
         """
-        fault = self.call(AsyncEmbeddedBroker.add_fault, FaultSpec(**fields))
+        fault = self.call(AsyncEmbeddedBroker.add_fault, FaultSpec.of(fields))
         try:
             yield fault
         finally:

@@ -131,9 +131,9 @@ class EmbeddedCluster:
 
         Raises:
             KeyError: there is no such broker, or it does not run.
-            ValueError: there is no such fault.
+            ValueError: there is no such fault, or no such field; the text names the fields.
         """
-        broker, fault = self._loop.call(_add_fault, broker_id, FaultSpec(**fields))
+        broker, fault = self._loop.call(_add_fault, broker_id, FaultSpec.of(fields))
         try:
             yield fault
         finally:

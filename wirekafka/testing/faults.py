@@ -16,9 +16,9 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -146,6 +146,19 @@ class FaultSpec:
     delay_s: float | None = None
     reply_delay_s: float | None = None
 
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> FaultSpec:
+        """Returns the fault with these fields.
+
+        Raises:
+            ValueError: there is no such field.
+        """
+        names = [each.name for each in fields(cls)]
+        for name in given:
+            if name not in names:
+                raise ValueError(f"a fault has no field {name!r}; it has {', '.join(names)}")
+        return cls(**given)
+
     def check(self) -> None:
         """Raises unless the fault can be ordered.
 
@@ -179,7 +192,7 @@ class FaultSpec:
             ("delay_s", self.delay_s, 0, MOST_DELAY_SECONDS),
             ("reply_delay_s", self.reply_delay_s, 0, MOST_DELAY_SECONDS),
         ):
-            if number is not None and not least <= number <= most:
+            if number is not None and not (isinstance(number, (int, float)) and least <= number <= most):
                 raise ValueError(f"{name}={number!r} is not between {least} and {most:g}")
 
 

@@ -334,6 +334,8 @@ def test_log_is_sound_after_faults(broker: EmbeddedBroker) -> None:
         ({"coordinator": "gone"}, "coordinator='gone' is none of moving, loading"),
         ({"api": "Produce", "stale_metadata": True}, "stale_metadata is a fault of Metadata, not of Produce"),
         ({"full_disk": True, "error": "NONE"}, "a fault has one of error, lose"),
+        ({"lost": "reply"}, "a fault has no field 'lost'; it has api, topic, .*lose"),
+        ({"lose": "reply", "times": "3"}, "times='3' is not between 0 and inf"),
     ],
 )
 def test_wrong_faults_are_refused(broker: EmbeddedBroker, fields: dict[str, Any], said: str) -> None:
