@@ -351,6 +351,10 @@ class Dispatcher:
         """Whether so many requests are handled in slices that no further large request may begin, except for a Produce."""
         return self._broker.slices.is_busy
 
+    def serves(self, api_key: int, version: int, listener: str) -> bool:
+        """Whether clients of a listener are served a version of an API; its release may have fewer than the broker."""
+        return version in self._released.get(listener, self._served).get(api_key, ())
+
     def _refresh(self) -> None:
         """Serves other versions from now on, because features have changed: their routes are made again."""
         self._served = served_versions(self._broker.config, self._broker.topics.features.level)

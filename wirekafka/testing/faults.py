@@ -255,14 +255,16 @@ class FaultInjector:
         self._dispatcher.handle = self._inner
 
     def handle(self, frame: memoryview, client: Client, now_ms: int) -> Answer | Pending[Any]:
-        """Handles a request as `Dispatcher.handle` does, or carries out a fault."""
+        """Handles a request as `Dispatcher.handle` does, or carries out a fault. The broker itself refuses other versions."""
         header = read_request_header(frame)
+        if not self._dispatcher.serves(header.api_key, header.api_version, client.listener):
+            return self._inner(frame, client, now_ms)
         name = API_NAMES.get(header.api_key, str(header.api_key))
         hit = Hit(now_ms, name, header.api_version, header.correlation_id, header.client_id)
         request = _Request(frame, header)
         if self._hides_topics(request):
             return self._end_session(request)
-        for fault in self._faults if request.is_served else ():
+        for fault in self._faults:
             if self._matches(fault.spec, hit, request) and fault.takes(hit):
                 return self._carry_out(fault, request, client, now_ms)
         return self._inner(frame, client, now_ms)
@@ -533,7 +535,7 @@ def _bytes_of(answer: Any) -> bytes:
 
 
 class _Request:
-    """One request; its body is decoded when it is first needed."""
+    """One request of a version that is served; its body is decoded when it is first needed."""
 
     def __init__(self, frame: memoryview, header: RequestHeader) -> None:
         self.frame = frame
@@ -547,18 +549,13 @@ class _Request:
         return self.api is not None and self.api.is_flexible(self.header.api_version)
 
     @property
-    def is_served(self) -> bool:
-        """Whether the broker knows its API and version; the broker itself answers any other request."""
-        return self.api is not None and self.header.api_version in self.api.versions
-
-    @property
     def _body_at(self) -> int:
         at = self.header.body_offset
         return skip_tagged_fields(self.frame, at, len(self.frame)) if self.is_flexible else at
 
     def body(self) -> Message | None:
-        """Returns the decoded body; None if the API or its version is not served."""
-        if self._body is None and self.api is not None and self.is_served:
+        """Returns the decoded body; None if the API is not known."""
+        if self._body is None and self.api is not None:
             # Bytes after the body are ignored, as by the dispatcher: librdkafka sends some in Metadata.
             try:
                 self._body, _ = self.api.request_reader(self.header.api_version)(self.frame, self._body_at, len(self.frame))

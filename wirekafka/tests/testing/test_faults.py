@@ -186,6 +186,19 @@ def test_connection_ends_in_the_middle_of_a_response(broker: EmbeddedBroker) -> 
     assert 4 < len(received) < size + 4
 
 
+def test_fault_hits_no_version_that_the_release_refuses() -> None:
+    with (
+        EmbeddedBroker(storage="memory", release="0.10.2") as old,
+        old.fault(api="Metadata", error="BROKER_NOT_AVAILABLE") as fault,
+    ):
+        for version, has_answer in ((3, False), (2, True)):
+            request = bytes.fromhex(f"0003000{version}000000070001") + b"x" + b"\xff\xff\xff\xff"
+            with socket.create_connection(address(old), 5) as peer:
+                peer.sendall(len(request).to_bytes(4, "big") + request)
+                assert bool(peer.recv(1)) is has_answer
+        assert [each.version for each in fault.hits] == [2]
+
+
 def test_response_trickles(broker: EmbeddedBroker) -> None:
     request = bytes.fromhex("00120000000000070001") + b"x"
     with broker.fault(api="ApiVersions", trickle_bytes_per_s=1000), socket.create_connection(address(broker), 5) as peer:
