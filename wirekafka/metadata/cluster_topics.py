@@ -33,7 +33,7 @@ from wirekafka.metadata.image import MOST_UNTOLD, PARTITIONS_AT_ONCE, ClusterIma
 from wirekafka.metadata.no_own_settings import NoOwnSettings
 from wirekafka.metadata.topic_table import Topic, TopicTable
 from wirekafka.names import ZERO_TOPIC_ID
-from wirekafka.pending import Work
+from wirekafka.pending import Work, finish
 
 log = structlog.get_logger(__name__)
 
@@ -91,7 +91,10 @@ class ClusterTopics(TopicTable[C]):
         self._deleted: list[str] = []
         """The topics whose deletion is not logged yet."""
         image.on_topic_change.append(self._on_topic_change)
-        image.after_update.append(self._say_deleted)
+        self._dropped: list[C] = []
+        """Absent partitions of topics that are no longer in the table, which are not closed yet."""
+        image.after_topic_change.append(self._close_dropped)
+        image.after_update.append(self._end_deletions)
 
     def close(self) -> None:
         """Closes all hosted partitions, which ends the requests that wait for them."""
@@ -125,7 +128,7 @@ class ClusterTopics(TopicTable[C]):
         topic = self._by_name.get(partition.topic)
         if topic is not None and _is_other(topic.topic_id, partition.topic_id):
             self._delete(topic)
-            self._say_deleted()
+            self._end_deletions()
             topic = None
         is_new = topic is None
         if topic is None:
@@ -156,6 +159,7 @@ class ClusterTopics(TopicTable[C]):
             return
         if name not in self._image.topics and not partitions:
             self._drop(topic)
+            finish(self._close_dropped())
         elif is_placed:
             topic.partitions[index] = self._host.absent(name, topic.topic_id, index)
 
@@ -264,10 +268,18 @@ class ClusterTopics(TopicTable[C]):
         self._by_name.pop(topic.name, None)
         if self._by_id.get(topic.topic_id) is topic:
             del self._by_id[topic.topic_id]
-        for partition in topic.partitions:
-            if self.hosted(topic.name, partition.index) is not partition:
-                partition.close()
+        hosted = self._hosted.get(topic.name, {})
+        self._dropped += [each for each in topic.partitions if hosted.get(each.index) is not each] if hosted else topic.partitions
         self._forget_settings(topic.name)
+
+    def _close_dropped(self) -> Work[None]:
+        """Closes the absent partitions of topics that were taken out of the table, some in each step."""
+        while self._dropped:
+            dropped = self._dropped[-PARTITIONS_AT_ONCE:]
+            del self._dropped[-PARTITIONS_AT_ONCE:]
+            for partition in dropped:
+                partition.close()
+            yield
 
     def _delete(self, topic: Topic[C]) -> None:
         """Takes a topic out of the table that the controller has deleted."""
@@ -277,8 +289,9 @@ class ClusterTopics(TopicTable[C]):
             with isolate("The deletion of a topic could not be handled", topic=topic.name):
                 callback(topic)
 
-    def _say_deleted(self) -> None:
-        """Logs the topics that were deleted since the last call, in one line."""
+    def _end_deletions(self) -> None:
+        """Closes the partitions of deleted topics that are still open, and logs the topics since the last call in one line."""
+        finish(self._close_dropped())
         deleted, self._deleted = self._deleted, []
         if deleted:
             log.info("Topics were deleted", count=len(deleted), first=deleted[:MOST_NAMED])

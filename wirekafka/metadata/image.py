@@ -5,8 +5,8 @@ has just registered gets all partitions. Handlers answer clients from the image,
 
 Rules of this file:
     Every UpdateMetadata replaces the brokers and the controller as a whole, and the partitions that it names.
-    A request with many partitions is taken in steps. A step takes all partitions of one topic that the request names: a client
-    that saw some of them only would spread keys over too few partitions.
+    A request with many partitions is taken in steps. One step replaces all partitions of one topic that the request names: a
+    client that saw some of them only would spread keys over too few partitions. The new mapping is made in steps before.
     The image does not affect the logs of this broker: LeaderAndIsr and StopReplica do.
     If the first request after a registration of this broker names partitions, it names all of them. Topics that it does not name
     were deleted while this broker had no session. A controller that has just been elected sends a request without partitions
@@ -157,6 +157,7 @@ class ClusterImage:
         on_brokers_change: called after the live brokers or the controller have changed.
         before_topic_change: called before partitions of a topic are taken.
         on_topic_change: called after partitions of a topic have changed, or the topic was deleted.
+        after_topic_change: called after `on_topic_change`; the work is done in steps.
         after_update: called after a request has changed topics, or the first of them.
     """
 
@@ -172,6 +173,7 @@ class ClusterImage:
         self.on_brokers_change: list[Callable[[], object]] = []
         self.before_topic_change: list[BeforeTopicChange] = []
         self.on_topic_change: list[OnTopicChange] = []
+        self.after_topic_change: list[Callable[[], Work[None]]] = []
         self.after_update: list[Callable[[], object]] = []
         self._broker_epoch = UNKNOWN_BROKER_EPOCH
         """The newest registration of this broker to which a request was sent that was taken to its end."""
@@ -201,11 +203,7 @@ class ClusterImage:
         try:
             for topic_state in chain(request.topic_states, ungrouped):
                 named.add(topic_state.topic_name)
-                taken = yield from _partition_images(topic_state)
-                yield from self._prepare(topic_state.topic_name, topic_state.topic_id, taken)
-                self._check_epoch(request)
-                self._take_partitions(topic_state.topic_name, topic_state.topic_id, taken)
-                yield
+                yield from self._take_topic(request, topic_state)
                 self._check_epoch(request)
             if named and request.broker_epoch > self._broker_epoch and is_present():
                 yield from self._remove_others(request, named)
@@ -220,11 +218,39 @@ class ClusterImage:
 
     def _remove_others(self, request: UpdateMetadataRequest, named: Container[str]) -> Work[None]:
         """Removes the topics that the first request after a registration does not name."""
-        for topic in [topic for name, topic in self.topics.items() if name not in named]:
+        for name in [name for name in self.topics if name not in named]:
+            topic = self.topics[name]
+            removed = [*topic.partitions.values()]
             self._remove(topic)
-            self._tell(topic.name, None, [*topic.partitions])
-            yield
+            self._tell(name, None, [*topic.partitions])
+            del topic
+            yield from self._settle()
+            yield from _free(removed)
             self._check_epoch(request)
+
+    def _settle(self) -> Work[None]:
+        """Lets others do in steps what may follow a change of a topic."""
+        yield
+        for settle in self.after_topic_change:
+            yield from settle()
+
+    def _take_topic(self, request: UpdateMetadataRequest, topic_state: UpdateMetadataTopicState) -> Work[None]:
+        """Takes the partitions of one topic: makes the new mapping in steps, replaces the old one in one step, and frees it."""
+        name, topic_id = topic_state.topic_name, topic_state.topic_id
+        taken = yield from _partition_images(topic_state)
+        yield from self._prepare(name, topic_id, taken)
+        self._check_epoch(request)
+        old = self.topics.get(name)
+        known = {} if old is None or _is_other(old, topic_id) else old.partitions
+        taken = yield from _credible(name, known, taken)
+        merged = yield from _merged(known, taken)
+        replaced = [] if old is None else [*old.partitions.values()]
+        yield
+        self._check_epoch(request)
+        self._replace_partitions(name, topic_id, merged, [*taken])
+        del old, known, taken, merged
+        yield from self._settle()
+        yield from _free(replaced)
 
     def _prepare(self, name: str, topic_id: bytes, taken: dict[int, PartitionImage]) -> Work[None]:
         """Lets others make in steps what they need for the partitions of a topic, which are then taken in one step."""
@@ -257,23 +283,21 @@ class ClusterImage:
             with isolate("A change of the brokers could not be handled"):
                 callback()
 
-    def _take_partitions(self, name: str, topic_id: bytes, taken: dict[int, PartitionImage]) -> None:
+    def _replace_partitions(
+        self, name: str, topic_id: bytes, partitions: dict[int, PartitionImage], indexes: Sequence[int]
+    ) -> None:
         topic = self._topic(name, topic_id)
-        taken = _credible(topic, taken)
-        topic.partitions |= taken
-        for index, state in taken.items():
-            if state.leader == LEADER_DURING_DELETE:
-                del topic.partitions[index]
-        if topic.partitions:
-            self._tell(name, topic, [*taken])
+        topic.partitions = partitions
+        if partitions:
+            self._tell(name, topic, indexes)
         else:
             self._remove(topic)
-            self._tell(name, None, [*taken])
+            self._tell(name, None, indexes)
 
     def _topic(self, name: str, topic_id: bytes) -> TopicImage:
         """Returns the topic of a request, which is new if its id is another: a topic of that name was deleted meanwhile."""
         topic = self.topics.get(name)
-        if topic is not None and ZERO_TOPIC_ID not in (topic.topic_id, topic_id) and topic.topic_id != topic_id:
+        if topic is not None and _is_other(topic, topic_id):
             gone = [*topic.partitions]
             self._remove(topic)
             self._tell(name, None, gone)
@@ -361,21 +385,57 @@ class ClusterImage:
         return DescribedPartition(error, leader, state.leader_epoch, replicas, in_sync_replicas, state.offline_replicas)
 
 
-def _credible(topic: TopicImage, taken: dict[int, PartitionImage]) -> dict[int, PartitionImage]:
+def _is_other(topic: TopicImage, topic_id: bytes) -> bool:
+    """Whether the id shows that the topic was deleted, and another one of its name was created."""
+    return ZERO_TOPIC_ID not in (topic.topic_id, topic_id) and topic.topic_id != topic_id
+
+
+def _credible(name: str, known: dict[int, PartitionImage], taken: dict[int, PartitionImage]) -> Work[dict[int, PartitionImage]]:
     """Returns the partitions whose indexes a topic of the controller can have; the others are left out, and logged.
 
     Memory for the partitions below an index is taken, so that it must not be as large as a request claims.
     """
-    least_count = max(len(topic.partitions), len(taken))
+    least_count = max(len(known), len(taken))
     if not taken or (min(taken) >= 0 and max(taken) < least_count + MOST_UNTOLD):
         return taken
-    end = len(topic.partitions | taken) + MOST_UNTOLD
-    if all(0 <= index < end for index in taken):
-        return taken
-    log.warning(
-        "A request names partitions that the topic cannot have; they are ignored", topic=topic.name, known=end - MOST_UNTOLD
-    )
-    return {index: state for index, state in taken.items() if 0 <= index < end}
+    new_count = 0
+    for number, index in enumerate(taken, 1):
+        new_count += index not in known
+        if number % PARTITIONS_AT_ONCE == 0:
+            yield
+    end = len(known) + new_count + MOST_UNTOLD
+    credible = {}
+    for number, (index, state) in enumerate(taken.items(), 1):
+        if 0 <= index < end:
+            credible[index] = state
+        if number % PARTITIONS_AT_ONCE == 0:
+            yield
+    if len(credible) < len(taken):
+        log.warning(
+            "A request names partitions that the topic cannot have; they are ignored", topic=name, known=end - MOST_UNTOLD
+        )
+    return credible
+
+
+def _merged(known: dict[int, PartitionImage], taken: dict[int, PartitionImage]) -> Work[dict[int, PartitionImage]]:
+    """Returns the partitions of a topic after a request, without those that the controller deletes."""
+    merged = known.copy()
+    yield
+    for number, (index, state) in enumerate(taken.items(), 1):
+        if state.leader == LEADER_DURING_DELETE:
+            merged.pop(index, None)
+        else:
+            merged[index] = state
+        if number % PARTITIONS_AT_ONCE == 0:
+            yield
+    return merged
+
+
+def _free(replaced: list[PartitionImage]) -> Work[None]:
+    """Frees partitions that the image no longer has, some in each step."""
+    while replaced:
+        del replaced[-PARTITIONS_AT_ONCE:]
+        yield
 
 
 def _check_brokers(brokers: Sequence[UpdateMetadataBroker]) -> None:

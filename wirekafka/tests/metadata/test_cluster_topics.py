@@ -88,6 +88,31 @@ def test_absent_partition_is_closed_once_it_is_hosted_or_its_topic_is_gone() -> 
     assert [each.is_closed for each in absent] == [True, True, True]
 
 
+def test_absent_partitions_of_a_large_topic_are_closed_in_steps_once_it_is_deleted() -> None:
+    stage = Stage()
+    indexes = range(10 * PARTITIONS_AT_ONCE)
+    stage.update(*indexes)
+    absent = [*stage.topics.get("flights").partitions]
+    before = most = 0
+    for _ in stage.image.update(request(*[state(index, leader=-2) for index in indexes])):
+        closed = sum(each.is_closed for each in absent)
+        most, before = max(most, closed - before), closed
+    assert (most, before) == (PARTITIONS_AT_ONCE, len(absent))
+
+
+def test_absent_partitions_of_a_deleted_topic_are_closed_if_a_newer_controller_ends_the_request() -> None:
+    stage = Stage()
+    indexes = range(10 * PARTITIONS_AT_ONCE)
+    stage.update(*indexes)
+    absent = [*stage.topics.get("flights").partitions]
+    work = stage.image.update(request(*[state(index, leader=-2) for index in indexes]))
+    while stage.image.topics:
+        next(work)
+    assert not all(each.is_closed for each in absent)
+    work.close()
+    assert all(each.is_closed for each in absent)
+
+
 def test_absent_partitions_of_a_large_topic_are_made_in_steps_and_found_all_at_once() -> None:
     stage = Stage()
     hosted = stage.host(0)

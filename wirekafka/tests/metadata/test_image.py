@@ -33,6 +33,9 @@ from wirekafka.wire.messages.update_metadata import (
 
 TOPIC_ID, OTHER_ID = b"t" * 16, b"o" * 16
 
+STEPS_OF_A_TOPIC = 3
+"""The steps of a small topic: its new mapping is made, replaces the old one, and is followed."""
+
 
 def state(index: int, leader: int = 1, leader_epoch: int = 3, isr: Sequence[int] = (1, 2)) -> UpdateMetadataPartitionState:
     return UpdateMetadataPartitionState(
@@ -104,7 +107,7 @@ def test_partition_with_more_replicas_than_a_partition_can_have_is_ignored(field
 
 def test_partitions_with_many_replicas_are_read_in_a_step_each() -> None:
     states = [state(index, isr=range(PARTITIONS_AT_ONCE + 1)) for index in range(5)]
-    assert sum(1 for _ in ClusterImage().update(request(*states))) == 5 + 1
+    assert sum(1 for _ in ClusterImage().update(request(*states))) == 5 + STEPS_OF_A_TOPIC
 
 
 @pytest.mark.parametrize(
@@ -132,7 +135,7 @@ def test_request_without_a_broker_ends_that_broker() -> None:
 def test_image_has_all_topics_once_a_request_with_partitions_is_taken_to_its_end() -> None:
     image = updated(request(brokers=[broker(1)]))
     assert not image.has_all_topics
-    assert [image.has_all_topics for _ in image.update(request(state(0)))] == [False]
+    assert {image.has_all_topics for _ in image.update(request(state(0)))} == {False}
     assert image.has_all_topics
     finish(image.update(request(state(1))))
     assert image.has_all_topics
@@ -143,7 +146,7 @@ def test_topics_that_the_controller_has_not_told_are_untold_until_a_request_with
     image.untold = {"t", "deleted"}
     list(image.update(request()))
     assert image.untold == {"t", "deleted"}
-    assert [set(image.untold) for _ in image.update(request(state(0)))] == [{"t", "deleted"}]
+    assert {frozenset(image.untold) for _ in image.update(request(state(0)))} == {frozenset({"t", "deleted"})}
     assert image.untold == set()
 
 
@@ -217,7 +220,23 @@ def test_brokers_and_partitions_without_topics_are_read_in_short_steps() -> None
     assert sum(1 for _ in ClusterImage().update(sent)) == 10
     sent = request()
     sent.ungrouped_partition_states = [state(index) for index in range(10 * PARTITIONS_AT_ONCE)]
-    assert sum(1 for _ in ClusterImage().update(sent)) == 10 + 10 + 1
+    assert sum(1 for _ in ClusterImage().update(sent)) == 10 + 10 + 10 + STEPS_OF_A_TOPIC
+
+
+def test_partitions_that_a_large_request_replaces_are_freed_in_steps() -> None:
+    states = [state(index) for index in range(10 * PARTITIONS_AT_ONCE)]
+    image = updated(request(*states))
+    partitions = image.topics["flights"].partitions
+    assert sum(1 for _ in image.update(request(*states))) == 10 + 10 + 10 + STEPS_OF_A_TOPIC
+    assert image.topics["flights"].partitions == partitions
+
+
+def test_large_request_with_a_partition_that_the_topic_cannot_have_is_checked_in_steps() -> None:
+    states = [state(index) for index in range(10 * PARTITIONS_AT_ONCE)]
+    states[0].partition_index = 1 << 30
+    image = ClusterImage()
+    assert sum(1 for _ in image.update(request(*states))) >= 4 * 9
+    assert [*image.topics["flights"].partitions] == [*range(1, len(states))]
 
 
 def test_topic_keeps_its_id_when_another_one_of_that_id_gets_a_new_one() -> None:

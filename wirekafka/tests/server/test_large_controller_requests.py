@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
+from wirekafka.metadata.image import LEADER_DURING_DELETE
 from wirekafka.server.dispatch import Dispatcher
 from wirekafka.server.loop_lag import Collections
 from wirekafka.tests.api.largest_requests import measure
 from wirekafka.tests.api.longest_step import LIMIT_MS
 from wirekafka.tests.server import frames
 from wirekafka.tests.server.test_controller_requests import CONTROLLER_ID, MEMBER_ID, TOPIC_ID, World, run
-from wirekafka.wire.codec import encode
+from wirekafka.wire.codec import MOST_OBJECTS_OF_AN_ARRAY, encode
 from wirekafka.wire.messages.leader_and_isr import (
     LEADER_AND_ISR,
     LeaderAndIsrPartitionState,
@@ -142,6 +143,60 @@ def longest_steps(path: Path) -> dict[str, float]:
     with collections.measured():
         run(act, path)
     return longest_ms
+
+
+def longest_forged_steps(path: Path, count: int) -> dict[str, float]:
+    """Returns the milliseconds of the longest step of requests about the most partitions that one topic may have."""
+    longest_ms: dict[str, float] = {}
+
+    async def act(world: World) -> None:
+        controller = Controller(world)
+
+        async def tell(name: str, topic_id: bytes, leader: int = MEMBER_ID, last_index: int = count - 1) -> None:
+            states = [UpdateMetadataPartitionState(partition_index=index, leader=leader) for index in range(count)]
+            states[-1].partition_index = last_index
+            topic = UpdateMetadataTopicState(topic_name="forged", topic_id=topic_id, partition_states=states)
+            request = UpdateMetadataRequest(
+                controller_id=CONTROLLER_ID,
+                controller_epoch=1,
+                broker_epoch=world.broker_epoch,
+                topic_states=[topic],
+                live_brokers=[world.live_broker],
+            )
+            await controller.ask(name, UPDATE_METADATA, request)
+
+        await tell("partitions", b"1" * 16)
+        await tell("the same partitions", b"1" * 16)
+        await tell("a partition with an impossible index", b"1" * 16, last_index=1 << 30)
+        await tell("another topic of the name", b"2" * 16)
+        await tell("deleted partitions", b"2" * 16, LEADER_DURING_DELETE)
+        roles = [LeaderAndIsrPartitionState(partition_index=index) for index in range(count)]
+        topic = LeaderAndIsrTopicState(topic_name="forged", topic_id=b"3" * 16, partition_states=roles)
+        request = LeaderAndIsrRequest(
+            controller_id=CONTROLLER_ID, controller_epoch=1, broker_epoch=world.broker_epoch, topic_states=[topic]
+        )
+        await controller.ask("roles without this broker", LEADER_AND_ISR, request)
+        longest_ms.update(controller.longest_ms)
+
+    path.mkdir()
+    collections = Collections()
+    collections.freezes = True  # as in a process of a broker
+    with collections.measured():
+        run(act, path)
+    return longest_ms
+
+
+@pytest.mark.long("requests for 10,000 partitions, and tests that count steps, run in each run")
+@pytest.mark.timeout(600)
+def test_forged_requests_for_the_most_partitions_of_a_topic_do_not_hold_the_loop(tmp_path: Path) -> None:
+    least_ms: dict[str, float] = {}
+    for number in range(MOST_RUNS):
+        for name, ms in longest_forged_steps(tmp_path / str(number), MOST_OBJECTS_OF_AN_ARRAY).items():
+            least_ms[name] = min(ms, least_ms.get(name, ms))
+        if max(least_ms.values()) <= LIMIT_MS:
+            break
+    print({name: round(ms) for name, ms in least_ms.items()})
+    assert {name: round(ms) for name, ms in least_ms.items() if ms > LIMIT_MS} == {}
 
 
 @pytest.mark.timeout(300)

@@ -411,6 +411,26 @@ def test_step_reader_yields_after_elements_with_many_numbers() -> None:
     assert read_in_steps(many, True, budget)[1] == read_in_steps(few, True, budget)[1] + 2
 
 
+def test_step_reader_reads_no_more_elements_that_are_not_numbers_than_are_freed_in_one_step(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("wirekafka.wire.codec.MOST_OBJECTS", 6)
+    most, more = [
+        Tree(branches=[Branch(name="a", leaves=[Leaf(numbers=[0] * 9)] * count)] * 2, names=["x"] * 2) for count in (1, 2)
+    ]
+    assert read_in_steps(most, True, ElementBudget())[0] == most
+    with pytest.raises(ProtocolError, match="more than 6 elements in its arrays that are not numbers"):
+        read_in_steps(more, True, ElementBudget())
+
+
+def test_step_reader_reads_no_array_of_more_elements_than_a_cluster_has_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("wirekafka.wire.codec.MOST_OBJECTS_OF_AN_ARRAY", 2)
+    most, more = (Tree(names=["x"] * count) for count in (2, 3))
+    assert read_in_steps(most, True, ElementBudget())[0] == most
+    with pytest.raises(ProtocolError, match="more than 2 elements in one array"):
+        read_in_steps(more, True, ElementBudget())
+
+
 @pytest.mark.parametrize("flexible", [False, True])
 def test_counting_reader_reads_no_array_of_more_numbers_than_one_step_may_have(flexible: bool) -> None:
     most, more = (Leaf(numbers=[0] * count) for count in (MOST_NUMBERS, MOST_NUMBERS + 1))
