@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from wirekafka.api.kafka_apis import API_NAMES
 from wirekafka.api.metadata import MetadataResponse, MetadataResponseTopic
+from wirekafka.api.offset_fetch import OffsetFetchResponse
 from wirekafka.api.registry import Api, Client, find_api
 from wirekafka.errors import ErrorCode, ProtocolError
 from wirekafka.log.storage import FileRegion
@@ -52,6 +53,19 @@ FETCH_SESSION_ERRORS = frozenset(
 
 Source: kafka.server.FetchManager.newContext, FetchRequest.getErrorResponse.
 """
+
+OFFSET_ERRORS = frozenset(
+    {
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNSTABLE_OFFSET_COMMIT,
+    }
+)
+"""The errors of OffsetFetch that a partition may have; all others are those of the group."""
+
+FIRST_VERSION_WITH_GROUP_ERROR = 2
+"""Before this version of OffsetFetch, each partition has the error of its group."""
 
 MOST_THROTTLE_MS = (1 << 31) - 1
 """The greatest number of the field in a response."""
@@ -448,6 +462,8 @@ class FaultInjector:
             raise ProtocolError(f"a test has ordered {code.name}, which a {route} response cannot say")
         if isinstance(made, FetchResponse) and code in FETCH_SESSION_ERRORS:
             made.responses = []
+        elif isinstance(made, OffsetFetchResponse) and spec.topic is None and code not in OFFSET_ERRORS:
+            _leave_error_of_groups(made, version)
         elif (spec.topic is not None or isinstance(made, FetchResponse)) and has_elements(made) and hasattr(made, "error_code"):
             # The error is that of the partitions: clients that find one of the whole response read no further.
             made.error_code = ErrorCode.NONE
@@ -477,6 +493,18 @@ def _error_of(spec: FaultSpec, request: _Request) -> ErrorCode | None:
         return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     is_search = request.header.api_key == FIND_COORDINATOR_KEY
     return ErrorCode.COORDINATOR_NOT_AVAILABLE if is_search else ErrorCode.NOT_COORDINATOR
+
+
+def _leave_error_of_groups(response: OffsetFetchResponse, version: int) -> None:
+    """Removes the partitions from a response whose error is that of the groups.
+
+    Source: OffsetFetchRequest.getErrorResponse.
+    """
+    if version < FIRST_VERSION_WITH_GROUP_ERROR:
+        return
+    response.topics = []
+    for group in response.groups:
+        group.topics = []
 
 
 def _throttle(throttle_ms: int, response: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import socket
+import struct
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -13,6 +14,13 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from wirekafka.api.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from wirekafka.api.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+)
 from wirekafka.api.produce.messages import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from wirekafka.api.registry import all_apis
 from wirekafka.errors import ErrorCode
@@ -289,6 +297,27 @@ def test_fault_of_a_group_leaves_other_groups_alone(broker: EmbeddedBroker) -> N
             commit("bad")
     assert len(fault.hits) >= 1
     assert (broker.group("good").committed, broker.group("bad").committed) == ({("orders", 0): 1}, {})
+
+
+@pytest.mark.parametrize("version", [1, 2, 8])
+@pytest.mark.parametrize(("code", "is_of_group"), [("NOT_COORDINATOR", True), ("UNSTABLE_OFFSET_COMMIT", False)])
+def test_error_of_offset_fetch_is_that_of_the_group(broker: EmbeddedBroker, version: int, code: str, is_of_group: bool) -> None:
+    is_flexible = version >= 6
+    if version < 8:
+        asked = OffsetFetchRequest(group_id="g", topics=[OffsetFetchRequestTopic(name="orders", partition_indexes=[0])])
+    else:
+        topics = [OffsetFetchRequestTopics(name="orders", partition_indexes=[0])]
+        asked = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=topics)])
+    frame = struct.pack(">hhih", 9, version, 7, -1) + b"\0" * is_flexible + encode(asked, version, is_flexible)
+    with broker.fault(api="OffsetFetch", error=code), socket.create_connection(address(broker), 20) as peer:
+        peer.sendall(len(frame).to_bytes(4, "big") + frame)
+        size = int.from_bytes(peer.recv(4, socket.MSG_WAITALL), "big")
+        body = peer.recv(size, socket.MSG_WAITALL)[4 + is_flexible :]
+    response = decode(OffsetFetchResponse, version, is_flexible, body)
+    of_group = response if version < 8 else response.groups[0]
+    found = [partition.error_code for topic in of_group.topics for partition in topic.partitions]
+    assert found == ([] if is_of_group and version >= 2 else [ErrorCode[code]])
+    assert of_group.error_code == (ErrorCode[code] if version >= 2 else 0)
 
 
 def test_requests_are_skipped_and_chosen_by_a_seed(broker: EmbeddedBroker) -> None:
