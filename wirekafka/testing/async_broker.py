@@ -52,7 +52,9 @@ LOOKS_SHARE = 4
 
 OWN_PORT = {"listeners": "PLAINTEXT://127.0.0.1:0"}
 
-OF_ONE_BROKER = ("advertised.listeners", "wirekafka.metrics.listener")
+METRICS_LISTENER = "wirekafka.metrics.listener"
+
+OF_ONE_BROKER = ("advertised.listeners", METRICS_LISTENER)
 """Addresses that a fork does not take over: its clients would reach the other broker, whose metrics have the port."""
 
 SETTINGS = OWN_PORT | {"group.initial.rebalance.delay.ms": "0"}
@@ -64,11 +66,25 @@ DIRECTORIES = ("log.dirs", "log.dir")
 KEPT = "this broker keeps its data: only a broker with temporary data can be emptied and copied (wirekafka serve --temporary)"
 
 
-class DataIsKeptError(RuntimeError):
+class CannotReplaceError(RuntimeError):
+    """Another broker cannot take the place of the one that runs. The text says why."""
+
+
+class DataIsKeptError(CannotReplaceError):
     """The data of the broker is not that of a test."""
 
     def __init__(self) -> None:
         super().__init__(KEPT)
+
+
+class FixedPortError(CannotReplaceError):
+    """The broker serves its metrics on a port that the next broker would need while this one still runs."""
+
+    def __init__(self, address: str) -> None:
+        super().__init__(
+            f"{METRICS_LISTENER}={address} has a fixed port, which two brokers cannot have for a moment: "
+            "set port 0, or leave it out, to use reset and restore"
+        )
 
 
 class SnapshotIsClosedError(ValueError):
@@ -197,13 +213,20 @@ class AsyncEmbeddedBroker:
 
         Raises:
             DataIsKeptError: it was opened by `around`.
+            FixedPortError: `wirekafka.metrics.listener` has another port than 0.
         """
         generations = self._generations
+        self._refuse_fixed_port()
         self._faults.clear()
         await self._switch_to(self._spares.pop() if self._spares else await self._open_empty())
         if not self._is_preparing:
             self._is_preparing = True
             generations.open_soon(self._new_path(), self._keep_spare)
+
+    def _refuse_fixed_port(self) -> None:
+        address = self.settings.get(METRICS_LISTENER, "")
+        if address and not address.endswith(":0"):
+            raise FixedPortError(address)
 
     def _keep_spare(self, spare: Generation) -> None:
         """Keeps the broker to which the next `reset` switches, which then takes about a millisecond."""
@@ -253,10 +276,12 @@ class AsyncEmbeddedBroker:
 
         Raises:
             DataIsKeptError: it was opened by `around`.
+            FixedPortError: `wirekafka.metrics.listener` has another port than 0.
             SnapshotIsClosedError: the data of the snapshot was removed.
             OSError: the copy cannot be made.
         """
         generations, path = self._generations, self._new_path()
+        self._refuse_fixed_port()
         snapshot.copy_to(path)
         await self._switch_to(await generations.open(path))
 

@@ -170,6 +170,9 @@ class EmbeddedBroker:
 
         Connections end, and clients connect again. Faults end. The next empty broker is opened meanwhile, so that a reset takes
         about 1 ms.
+
+        Raises:
+            FixedPortError: `wirekafka.metrics.listener` has another port than 0.
         """
         self.call(AsyncEmbeddedBroker.reset)
 
@@ -188,6 +191,7 @@ class EmbeddedBroker:
         Connections end, and clients connect again. Faults go on.
 
         Raises:
+            FixedPortError: `wirekafka.metrics.listener` has another port than 0.
             SnapshotIsClosedError: the data of the snapshot was removed.
             OSError: the copy cannot be made.
         """

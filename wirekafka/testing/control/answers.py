@@ -18,7 +18,7 @@ from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.faults import log_once
 from wirekafka.server.http.messages import Request, Response
 from wirekafka.server.running import only_cause
-from wirekafka.testing.async_broker import DataIsKeptError
+from wirekafka.testing.async_broker import CannotReplaceError
 from wirekafka.testing.control import openapi
 from wirekafka.testing.control.form_reader import read_json, read_parameters
 from wirekafka.testing.control.forms import HealthReport, Problem
@@ -150,7 +150,7 @@ def _failure(failure: Exception, request: Request) -> Response:
             return _problem(429, str(error))
         case NotFoundError():
             return _problem(404, str(error))
-        case ConflictError() | DataIsKeptError():
+        case ConflictError() | CannotReplaceError():
             return _problem(409, str(error))
         case KafkaError():
             status = 404 if error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION else 409

@@ -16,7 +16,13 @@ from wirekafka.config import ConfigError
 from wirekafka.errors import ErrorCode, KafkaError
 from wirekafka.server.listener import ListenError
 from wirekafka.testing import EmbeddedBroker
-from wirekafka.testing.async_broker import OF_ONE_BROKER, SnapshotIsClosedError
+from wirekafka.testing.async_broker import (
+    METRICS_LISTENER,
+    OF_ONE_BROKER,
+    AsyncEmbeddedBroker,
+    FixedPortError,
+    SnapshotIsClosedError,
+)
 
 QUICK = {"session.timeout.ms": 6_000, "heartbeat.interval.ms": 200}
 
@@ -268,6 +274,28 @@ def test_port_that_another_broker_has_is_refused_and_a_fork_has_its_own(broker: 
         port = free.getsockname()[1]
     with EmbeddedBroker(listeners=f"PLAINTEXT://127.0.0.1:{port}") as fixed, fixed.fork() as fork:
         assert fixed.bootstrap == f"127.0.0.1:{port}" != fork.bootstrap
+
+
+def test_metrics_on_a_fixed_port_keep_the_broker_from_being_replaced(broker: EmbeddedBroker) -> None:
+    async def fix_port(running: AsyncEmbeddedBroker) -> None:
+        # As if it had been set at the start. No port is surely free in a test.
+        running.settings[METRICS_LISTENER] = "127.0.0.1:9404"
+
+    produce(broker, "orders", b"kept")
+    snapshot = broker.snapshot()
+    broker.call(fix_port)
+    with pytest.raises(FixedPortError, match=r"wirekafka.metrics.listener=127.0.0.1:9404 has a fixed port"):
+        broker.reset()
+    with pytest.raises(FixedPortError):
+        broker.restore(snapshot)
+    assert values_of(broker, "orders") == [b"kept"]
+
+
+def test_metrics_on_a_port_of_the_kernel_let_the_broker_be_replaced() -> None:
+    with EmbeddedBroker(storage="memory", wirekafka_metrics_listener="127.0.0.1:0") as broker:
+        produce(broker, "orders", b"former")
+        broker.reset()
+        assert not broker.on_loop(lambda parts: list(parts.topics))
 
 
 def test_clients_of_a_fork_do_not_reach_the_broker_that_was_forked() -> None:
